@@ -1,0 +1,356 @@
+"""Messages between the app and the engine process, and their framing on a socket.
+
+A frame is a 4-byte big-endian length and a MessagePack map. Commands go to the engine, events come back; each
+direction is one tagged union. Nothing here needs torch or Textual.
+"""
+
+import socket
+import struct
+from typing import Any, Literal
+
+import msgspec
+
+from engine.telemetry import TapLayout
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+RouterPath = Literal["fused", "two-kernel", "bf16"]
+GsaMode = Literal["runtime", "checkpoint"]
+Precision = Literal["nvfp4", "checkpoint"]
+Effort = Literal["none", "low", "high", "max"]
+Channel = Literal["thinking", "answer", "tool"]
+StopReason = Literal["stop", "length", "cancelled", "fault", "context"]
+
+
+class ProtocolError(Exception):
+    """A frame that is too long, malformed, or of another version. The message is fit to show."""
+
+
+# ---- values ----------------------------------------------------------------------------------------------
+
+
+class StepOptions(msgspec.Struct, frozen=True):
+    """What changes the kernels of a step; the key of a captured graph."""
+
+    router: RouterPath = "fused"
+    gsa: GsaMode = "runtime"
+    taps: bool = True
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """Sampler settings. temperature 0 is argmax; top_p 1 and min_p 0 keep everything; seed None draws one."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = None
+
+
+class ToolCall(msgspec.Struct):
+    """A call the model made. `arguments` is JSON text. `error` says why a call must not be executed."""
+
+    id: str
+    name: str
+    arguments: str
+    error: str = ""
+
+
+class ChatMessage(msgspec.Struct):
+    """One turn of a conversation, as the encoder reads it.
+
+    `token_ids` are the ids the model sampled for an assistant turn, kept so that the next prompt repeats
+    them exactly. `unfinished` on the last assistant turn asks the model to continue it.
+    """
+
+    role: Literal["system", "user", "assistant", "tool", "latest_reminder"]
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = []
+    tool_call_id: str = ""
+    token_ids: list[int] = []
+    unfinished: bool = False
+
+
+class PlanRow(msgspec.Struct, frozen=True):
+    """Which implementation an op got, and why."""
+
+    op: str
+    impl: str
+    reason: str = ""
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """What was loaded. Sizes in bytes. `bytes_per_token` are the weight bytes one decoded token reads."""
+
+    name: str
+    path: str
+    is_demo: bool
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    experts: int
+    top_k: int
+    hash_layers: int
+    compress_ratios: tuple[int, ...]
+    precision: Precision
+    parameters: int
+    resident_bytes: int
+    bytes_per_token: int
+    formats: dict[str, str]  # tensor class -> format as stored
+    gsa_stored: dict[
+        str, list[float]
+    ]  # site -> the checkpoint's input_scale per layer, 0 where it has none
+    effort_profile: str
+
+
+# ---- commands (app -> engine) ----------------------------------------------------------------------------
+
+
+class Load(msgspec.Struct, tag=True):
+    """Load a model directory. Once per process; a new model is a new process."""
+
+    model: str
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Precision = "nvfp4"
+    context: int | None = None
+    effort_profile: Literal["auto", "preview", "official"] = "auto"
+
+
+class Generate(msgspec.Struct, tag=True):
+    """Answer a conversation. Refused with a `Finished` of reason fault while another answer runs.
+
+    `forced_ids` are taken as the first tokens of the answer instead of sampling them.
+    """
+
+    request: int
+    messages: list[ChatMessage]
+    sampling: Sampling = Sampling()
+    options: StepOptions = StepOptions()
+    effort: Effort = "none"
+    tools: list[dict[str, Any]] = []
+    forced_ids: list[int] = []
+
+
+class Cancel(msgspec.Struct, tag=True):
+    """Stop an answer, in any phase. Harmless if it has ended."""
+
+    request: int
+
+
+class SetOptions(msgspec.Struct, tag=True):
+    """Switch the step's options; they hold from the next token on (`OptionsApplied` says which)."""
+
+    options: StepOptions
+
+
+class Shutdown(msgspec.Struct, tag=True):
+    """End the process."""
+
+
+# ---- events (engine -> app) ------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, tag=True):
+    """First frame of the engine."""
+
+    version: int
+    pid: int
+
+
+class LoadProgress(msgspec.Struct, tag=True):
+    """A stage of loading. `total_bytes` 0 where the stage has no size."""
+
+    stage: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+    gb_s: float = 0.0
+    eta_s: float | None = None
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The model is loaded and warm."""
+
+    model: ModelInfo
+    device: str
+    context: int
+    plan: list[PlanRow]
+    layout: TapLayout
+    eos_ids: list[int]
+    refused: dict[str, str] = {}  # router path -> why it cannot run here
+
+
+class PrefillProgress(msgspec.Struct, tag=True):
+    request: int
+    done: int
+    total: int
+    reused: int
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One sampled token. `piece` is its text for display, control characters shown as symbols.
+
+    `logprob` is of the raw distribution, before temperature. `router` and `gsa` name the path that made it.
+    """
+
+    index: int
+    id: int
+    piece: str
+    logprob: float
+    router: RouterPath
+    gsa: GsaMode
+    gsa_max: float = 0.0
+    saturated: int = 0
+    top: list[tuple[int, float]] = []  # raw (id, logprob), best first; empty with taps off
+    pieces: list[str] = []  # text of each id in `top`
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """Text that became certain with token `index`. Never half a character, never a structural token."""
+
+    index: int
+    channel: Channel
+    text: str
+
+
+class Tokens(msgspec.Struct, tag=True):
+    """A batch of tokens and the text they released. Never dropped."""
+
+    request: int
+    tokens: list[Token]
+    deltas: list[Delta]
+
+
+class Telemetry(msgspec.Struct, tag=True):
+    """The tap record of one token (`TapRecord`). May be dropped; `Finished.telemetry_dropped` counts."""
+
+    request: int
+    index: int
+    payload: bytes
+
+
+class OptionsApplied(msgspec.Struct, tag=True):
+    """`options` hold from token `index` of `request` on (-1, 0: from the next answer on)."""
+
+    options: StepOptions
+    request: int = -1
+    index: int = 0
+
+
+class Finished(msgspec.Struct, tag=True):
+    """An answer ended. Sent exactly once per accepted request. `message` explains fault and context."""
+
+    request: int
+    reason: StopReason
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    tokens: int = 0
+    thinking_tokens: int = 0
+    ttft_ms: float = 0.0
+    tok_s: float = 0.0
+    seed: int = 0
+    message: str = ""
+    tool_calls: list[ToolCall] = []
+    warnings: list[str] = []
+    telemetry_dropped: int = 0
+
+
+class Fault(msgspec.Struct, tag=True):
+    """Something failed outside an answer. After a fatal one the process ends."""
+
+    message: str
+    fatal: bool = False
+
+
+class Heartbeat(msgspec.Struct, tag=True):
+    """Sent every second. `progress` rises with every step, chunk or loaded tensor; `busy` names the work."""
+
+    progress: int
+    busy: str = ""
+
+
+Command = Load | Generate | Cancel | SetOptions | Shutdown
+Event = (
+    Hello
+    | LoadProgress
+    | Ready
+    | PrefillProgress
+    | Tokens
+    | Telemetry
+    | OptionsApplied
+    | Finished
+    | Fault
+    | Heartbeat
+)
+
+# ---- framing ---------------------------------------------------------------------------------------------
+
+_encoder = msgspec.msgpack.Encoder()
+_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_header = struct.Struct(">I")
+HEADER_BYTES = _header.size
+
+
+def encode_frame(message: Command | Event) -> bytes:
+    """Length prefix and body.
+
+    Raises:
+        ProtocolError: the body is longer than MAX_FRAME_BYTES.
+    """
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return _header.pack(len(body)) + body
+
+
+def frame_length(header: bytes) -> int:
+    """Body length announced by a header.
+
+    Raises:
+        ProtocolError: it is over MAX_FRAME_BYTES.
+    """
+    (length,) = _header.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise ProtocolError(f"frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return int(length)
+
+
+def decode_command(body: bytes) -> Command:
+    """Raises ProtocolError: unknown kind, missing or mistyped field."""
+    try:
+        return _command_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"bad command: {error}") from error
+
+
+def decode_event(body: bytes) -> Event:
+    """Raises ProtocolError: unknown kind, missing or mistyped field."""
+    try:
+        return _event_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"bad event: {error}") from error
+
+
+def read_frame(sock: socket.socket) -> bytes | None:
+    """One body from a blocking socket; None when the peer has closed it between frames."""
+    header = _read_exactly(sock, HEADER_BYTES)
+    if header is None:
+        return None
+    body = _read_exactly(sock, frame_length(header))
+    if body is None:
+        raise ProtocolError("the connection ended inside a frame")
+    return body
+
+
+def _read_exactly(sock: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        part = sock.recv(size - len(parts))
+        if not part:
+            if parts:
+                raise ProtocolError("the connection ended inside a frame")
+            return None
+        parts += part
+    return bytes(parts)
