@@ -1,7 +1,7 @@
 """Messages between the app and the engine process, and their framing on a socket.
 
-A frame is a 4-byte big-endian length and a MessagePack map. Commands go to the engine, events come back; each
-direction is one tagged union. Nothing here needs torch or Textual.
+A frame is a 4-byte big-endian length and a MessagePack map. Commands go to the engine, events come
+back; each direction is one tagged union. Nothing here needs torch or Textual.
 """
 
 import socket
@@ -27,7 +27,7 @@ class ProtocolError(Exception):
     """A frame that is too long, malformed, or of another version. The message is fit to show."""
 
 
-# ---- values ----------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 class StepOptions(msgspec.Struct, frozen=True):
@@ -39,7 +39,8 @@ class StepOptions(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """Sampler settings. temperature 0 is argmax; top_p 1 and min_p 0 keep everything; seed None draws one."""
+    """Sampler settings. temperature 0 is argmax; top_p 1 and min_p 0 keep everything; seed None
+    draws one."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -49,7 +50,8 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct):
-    """A call the model made. `arguments` is JSON text. `error` says why a call must not be executed."""
+    """A call the model made. `arguments` is JSON text. `error` says why a call must not be
+    executed."""
 
     id: str
     name: str
@@ -60,8 +62,8 @@ class ToolCall(msgspec.Struct):
 class ChatMessage(msgspec.Struct):
     """One turn of a conversation, as the encoder reads it.
 
-    `token_ids` are the ids the model sampled for an assistant turn, kept so that the next prompt repeats
-    them exactly. `unfinished` on the last assistant turn asks the model to continue it.
+    `token_ids` are the ids the model sampled for an assistant turn, kept so that the next prompt
+    repeats them exactly. `unfinished` on the last assistant turn asks the model to continue it.
     """
 
     role: Literal["system", "user", "assistant", "tool", "latest_reminder"]
@@ -82,7 +84,8 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """What was loaded. Sizes in bytes. `bytes_per_token` are the weight bytes one decoded token reads."""
+    """What was loaded. Sizes in bytes. `bytes_per_token` are the weight bytes one decoded token
+    reads."""
 
     name: str
     path: str
@@ -105,7 +108,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     effort_profile: str
 
 
-# ---- commands (app -> engine) ----------------------------------------------------------------------------
+# ---- commands (app -> engine) --------------------------------------------------------------------
 
 
 class Load(msgspec.Struct, tag=True):
@@ -149,7 +152,7 @@ class Shutdown(msgspec.Struct, tag=True):
     """End the process."""
 
 
-# ---- events (engine -> app) ------------------------------------------------------------------------------
+# ---- events (engine -> app) ----------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, tag=True):
@@ -191,7 +194,8 @@ class PrefillProgress(msgspec.Struct, tag=True):
 class Token(msgspec.Struct, frozen=True):
     """One sampled token. `piece` is its text for display, control characters shown as symbols.
 
-    `logprob` is of the raw distribution, before temperature. `router` and `gsa` name the path that made it.
+    `logprob` is of the raw distribution, before temperature. `router` and `gsa` name the path that
+    made it.
     """
 
     index: int
@@ -207,7 +211,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """Text that became certain with token `index`. Never half a character, never a structural token."""
+    """Text that became certain with token `index`. Never half a character, never a structural
+    token."""
 
     index: int
     channel: Channel
@@ -223,7 +228,8 @@ class Tokens(msgspec.Struct, tag=True):
 
 
 class Telemetry(msgspec.Struct, tag=True):
-    """The tap record of one token (`TapRecord`). May be dropped; `Finished.telemetry_dropped` counts."""
+    """The tap record of one token (`TapRecord`). May be dropped; `Finished.telemetry_dropped`
+    counts."""
 
     request: int
     index: int
@@ -239,7 +245,8 @@ class OptionsApplied(msgspec.Struct, tag=True):
 
 
 class Finished(msgspec.Struct, tag=True):
-    """An answer ended. Sent exactly once per accepted request. `message` explains fault and context."""
+    """An answer ended. Sent exactly once per accepted request. `message` explains fault and
+    context."""
 
     request: int
     reason: StopReason
@@ -264,7 +271,8 @@ class Fault(msgspec.Struct, tag=True):
 
 
 class Heartbeat(msgspec.Struct, tag=True):
-    """Sent every second. `progress` rises with every step, chunk or loaded tensor; `busy` names the work."""
+    """Sent every second. `progress` rises with every step, chunk or loaded tensor; `busy` names the
+    work."""
 
     progress: int
     busy: str = ""
@@ -284,7 +292,7 @@ Event = (
     | Heartbeat
 )
 
-# ---- framing ---------------------------------------------------------------------------------------------
+# ---- framing -------------------------------------------------------------------------------------
 
 _encoder = msgspec.msgpack.Encoder()
 _command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -1,7 +1,8 @@
 """The fixed-size binary record the decode step writes for every token when taps are on.
 
-One description serves the engine, which fills the record on the device, and the app, which reads it without
-torch: `TapLayout` gives every field an offset in 4-byte words; `TapRecord` is a read-only view of one record.
+One description serves the engine, which fills the record on the device, and the app, which reads it
+without torch: `TapLayout` gives every field an offset in 4-byte words; `TapRecord` is a read-only
+view of one record.
 """
 
 import math
@@ -10,8 +11,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-# Activation tensors that are quantised to NVFP4, in the order of the forward pass. Projections that read the
-# same tensor share one gsa: `attn_in` feeds wq_a and wkv, `ffn_in` feeds the gate, w1, w3 and the shared w1, w3.
+# Activation tensors that are quantised to NVFP4, in the order of the forward pass. Projections that
+# read the same tensor share one gsa: `attn_in` feeds wq_a and wkv, `ffn_in` feeds the gate, w1, w3
+# and the shared w1, w3.
 SITES = ("attn_in", "q_latent", "o_a_in", "o_b_in", "ffn_in", "w2_in", "shared_w2_in", "head_in")
 TOP_N = 20
 TOP_BLOCKS = 16
@@ -31,7 +33,8 @@ class Field(NamedTuple):
 
 
 class TapLayout(msgspec.Struct, frozen=True):
-    """The sizes of a model that fix its record. `blocks[s]` is the number of 16-blocks of a row at site s."""
+    """The sizes of a model that fix its record. `blocks[s]` is the number of 16-blocks of a row at
+    site s."""
 
     layers: int
     top_k: int
@@ -44,9 +47,9 @@ class TapLayout(msgspec.Struct, frozen=True):
     def fields(self) -> Iterator[Field]:
         """All fields in memory order.
 
-        gsa is amax/2688. `gsa_used` is what the quantiser divided by, `gsa_live` what the tensor asked for;
-        they differ only in gsa mode `checkpoint`. -1 in an id field means "none"; a site that a layer does
-        not quantise has gsa_used 0.
+        gsa is amax/2688. `gsa_used` is what the quantiser divided by, `gsa_live` what the tensor
+        asked for; they differ only in gsa mode `checkpoint`. -1 in an id field means "none"; a site
+        that a layer does not quantise has gsa_used 0.
         """
         per_site = (self.layers, len(self.sites))
         table: list[tuple[str, tuple[int, ...], Literal["f", "i"]]] = [

@@ -1,0 +1,1 @@
+"""Attention over the sliding window and the compressed rows, with a sink."""

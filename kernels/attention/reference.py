@@ -1,0 +1,82 @@
+"""Sparse attention with a sink in plain torch (architecture.md 3.3, points 4 and 5).
+
+One softmax runs over window rows and compressed rows together. A row is key and value of all heads.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class AttentionTap(NamedTuple):
+    """Where the attention of the last query went, mean over heads.
+
+    sink, window, compressed: 0-d fp32 shares that sum to 1. rows: [K] fp32, share of each
+    compressed row.
+    """
+
+    sink: Tensor
+    window: Tensor
+    compressed: Tensor
+    rows: Tensor
+
+
+def attend(
+    q: Tensor,
+    window_rows: Tensor,
+    window_visible: Tensor,
+    compressed_rows: Tensor | None,
+    compressed_visible: Tensor | None,
+    sink: Tensor,
+    tap: bool = False,
+) -> tuple[Tensor, AttentionTap | None]:
+    """softmax over visible rows and the sink; the sink takes mass and gives no value.
+
+    Args:
+        q: [T, A, D]. Scores are q . row / sqrt(D), in fp32.
+        window_rows: [R, D]; window_visible: [T, R] bool.
+        compressed_rows: [C, D] shared by all queries, or [T, C, D]; None where a layer has none.
+        compressed_visible: [T, C] bool.
+        sink: [A] fp32 raw logit, not scaled.
+        tap: also return an AttentionTap of the last query.
+
+    Returns:
+        [T, A, D] in q.dtype, and the tap or None. Every query must see at least one row.
+    """
+    wide = q.float()
+    parts = [_scores(wide, window_rows, window_visible)]
+    if compressed_rows is not None:
+        parts.append(_scores(wide, compressed_rows, compressed_visible))
+    scores = torch.cat(parts, -1) * q.shape[-1] ** -0.5
+    peak = scores.amax(-1, keepdim=True)
+    weights = torch.exp(scores - peak)
+    sink_weight = torch.exp(sink[None, :, None] - peak)
+    total = weights.sum(-1, keepdim=True) + sink_weight
+    weights = weights / total
+    width = window_rows.shape[0]
+    out = weights[..., :width] @ window_rows.float()
+    if compressed_rows is not None:
+        out = out + weights[..., width:] @ compressed_rows.float()
+    if not tap:
+        return out.to(q.dtype), None
+    last = weights[-1].mean(0)
+    record = AttentionTap(
+        (sink_weight[-1] / total[-1]).mean(), last[:width].sum(), last[width:].sum(), last[width:]
+    )
+    return out.to(q.dtype), record
+
+
+def _scores(q: Tensor, rows: Tensor, visible: Tensor) -> Tensor:
+    return (q @ rows.float().mT).masked_fill_(~visible[:, None, :], float("-inf"))
+
+
+def window_visible(num_tokens: int, window: int, position: Tensor) -> Tensor:
+    """[T, window-1+T] bool: which rows of `cat(previous window-1 rows, new rows)` each query sees.
+
+    Query t at position p = position + t sees positions max(0, p-window+1) .. p.
+    """
+    row = torch.arange(window - 1 + num_tokens, device=position.device)
+    query = torch.arange(num_tokens, device=position.device)[:, None]
+    exists = position + row - (window - 1) >= 0
+    return exists & (row >= query) & (row < query + window)

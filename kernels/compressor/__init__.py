@@ -1,0 +1,1 @@
+"""The KV compressor: one pooled row per block of tokens."""

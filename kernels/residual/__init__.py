@@ -1,0 +1,1 @@
+"""Norms, rotations and the residual streams: RMSNorm, RoPE, hyper-connections (mHC)."""

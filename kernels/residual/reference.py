@@ -1,0 +1,139 @@
+"""RMSNorm, rotary embedding and hyper-connections in plain torch (architecture.md 2, 3.2, 3.8).
+
+All of it runs in fp32; results that replace an activation return to the activation's dtype.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class HyperMix(NamedTuple):
+    """What a hyper-connection site mixes with: pre [T, S], post [T, S], comb [T, S, S], fp32."""
+
+    pre: Tensor
+    post: Tensor
+    comb: Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """weight * x / rms(x) over the last axis; the multiply happens before the cast back to
+    x.dtype."""
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    if weight is not None:
+        wide = wide * weight
+    return wide.to(x.dtype)
+
+
+def rope_frequencies(dims: int, base: float, yarn: "YarnScaling | None") -> Tensor:
+    """[dims/2] fp32 angles per position. YaRN here has no attention factor (architecture.md 2)."""
+    exponents = torch.arange(0, dims, 2, dtype=torch.float64) / dims
+    plain = base**-exponents
+    if yarn is None:
+        return plain.float()
+
+    def dim_of(rotations: float) -> float:
+        return (
+            dims
+            * math.log(yarn.original_context / (rotations * 2 * math.pi))
+            / (2 * math.log(base))
+        )
+
+    low = max(math.floor(dim_of(yarn.beta_fast)), 0)
+    high = min(math.ceil(dim_of(yarn.beta_slow)), dims - 1)
+    ramp = (torch.arange(dims // 2, dtype=torch.float64) - low) / max(high - low, 1e-3)
+    ramp = ramp.clamp(0, 1)
+    return (plain * (1 - ramp) + plain / yarn.factor * ramp).float()
+
+
+class YarnScaling(NamedTuple):
+    factor: float
+    beta_fast: float
+    beta_slow: float
+    original_context: int
+
+
+def rope_phases(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin, each [T, dims/2] fp32, of position * frequency. Phases stay in fp32: bf16 is
+    coarse."""
+    angles = positions.float()[:, None] * frequencies
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> Tensor:
+    """Rotate the LAST dims of x by interleaved pairs (2i, 2i+1); the rest passes through.
+
+    Args:
+        x: [T, ..., D]. cos, sin: [T, r/2]; the last r of D rotate, pair i by phase i.
+        inverse: multiply by the conjugate instead.
+    """
+    dims = 2 * cos.shape[-1]
+    shape = (cos.shape[0],) + (1,) * (x.dim() - 2) + (cos.shape[-1],)
+    cos, sin = cos.view(shape), sin.view(shape)
+    if inverse:
+        sin = -sin
+    tail = x[..., -dims:].float().unflatten(-1, (-1, 2))
+    even, odd = tail[..., 0], tail[..., 1]
+    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+    return torch.cat((x[..., :-dims], turned.to(x.dtype)), -1)
+
+
+def hyper_mix(
+    streams: Tensor,
+    fn: Tensor,
+    base: Tensor,
+    scale: Tensor,
+    *,
+    iterations: int,
+    eps: float,
+    norm_eps: float,
+) -> HyperMix:
+    """The mixes of one site from the streams before its sublayer (architecture.md 3.2).
+
+    Args:
+        streams: [T, S, H]. fn: [2S + S*S, S*H], base: [2S + S*S], scale: [3], all fp32.
+        iterations: Sinkhorn rounds, the first (softmax + columns) included.
+    """  # fmt: skip
+    count = streams.shape[1]
+    mixes = _stream_dot(streams, fn, norm_eps)
+    pre = torch.sigmoid(mixes[:, :count] * scale[0] + base[:count]) + eps
+    post = 2 * torch.sigmoid(mixes[:, count : 2 * count] * scale[1] + base[count : 2 * count])
+    logits = mixes[:, 2 * count :] * scale[2] + base[2 * count :]
+    return HyperMix(pre, post, sinkhorn(logits.view(-1, count, count), iterations, eps))
+
+
+def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
+    """[T, S, S] -> nearly doubly stochastic: row softmax + eps, columns, then rows and columns."""
+    comb = torch.softmax(logits, -1) + eps
+    comb = comb / (comb.sum(-2, keepdim=True) + eps)
+    for _ in range(iterations - 1):
+        comb = comb / (comb.sum(-1, keepdim=True) + eps)
+        comb = comb / (comb.sum(-2, keepdim=True) + eps)
+    return comb
+
+
+def hyper_collapse(streams: Tensor, pre: Tensor) -> Tensor:
+    """[T, S, H] -> [T, H]: sum of streams weighted by pre, in the streams' dtype."""
+    return torch.bmm(pre.unsqueeze(1), streams.float()).squeeze(1).to(streams.dtype)
+
+
+def hyper_expand(streams: Tensor, y: Tensor, mix: HyperMix) -> Tensor:
+    """X'[k] = post_k * y + sum_j comb[j, k] X[j]: the sum runs over the FIRST index of comb."""
+    kept = torch.bmm(mix.comb.transpose(1, 2), streams.float())
+    return torch.addcmul(kept, mix.post.unsqueeze(-1), y.float().unsqueeze(1)).to(streams.dtype)
+
+
+def hyper_head(
+    streams: Tensor, fn: Tensor, base: Tensor, scale: Tensor, *, eps: float, norm_eps: float
+) -> Tensor:
+    """Collapse after the last layer: only the pre weights, no Sinkhorn (architecture.md 3.8)."""
+    mixes = _stream_dot(streams, fn, norm_eps)
+    return hyper_collapse(streams, torch.sigmoid(mixes * scale + base) + eps)
+
+
+def _stream_dot(streams: Tensor, fn: Tensor, norm_eps: float) -> Tensor:
+    flat = streams.flatten(1).float()
+    return (flat @ fn.T) * torch.rsqrt(flat.square().mean(-1, keepdim=True) + norm_eps)

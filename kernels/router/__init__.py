@@ -1,0 +1,1 @@
+"""The router: gate scores to experts and mixing weights."""

@@ -1,0 +1,54 @@
+"""Routing in plain torch (architecture.md 3.7): activation and top-k in six steps.
+
+softplus, square root, bias, top-k, normalise, scale. The bias moves the selection only.
+"""
+
+import torch
+from torch import Tensor
+
+_LARGEST_SCORE = 1e18  # keeps the sum over the chosen experts finite for an infinite logit
+
+
+def scores(logits: Tensor) -> Tensor:
+    """sqrt(softplus(logit)) in fp32, finite for every input; NaN scores 0.
+
+    Far below zero softplus(x) is exp(x), whose root exp(x/2) underflows much later than exp(x).
+    """
+    logits = logits.float()
+    rooted = torch.where(
+        logits < -16.0, torch.exp(logits * 0.5), torch.nn.functional.softplus(logits).sqrt()
+    )
+    return rooted.nan_to_num(nan=0.0, posinf=_LARGEST_SCORE).clamp_(max=_LARGEST_SCORE)
+
+
+def route(
+    logits: Tensor, bias: Tensor, *, top_k: int, route_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Choose experts by score + bias, weigh them by score alone.
+
+    Args:
+        logits: [T, E] fp32. bias: [E] fp32. top_k: K < E.
+
+    Returns:
+        expert_ids [T, K] int64, distinct, in rank order, equal ranks to the lower id;
+        expert_weights [T, K] fp32, summing to route_scale;
+        margin [T] fp32, rank K minus rank K+1.
+
+    A NaN logit ranks last. Rows whose chosen scores are all 0 get equal weights.
+    """
+    score = scores(logits)
+    ranked = score + bias
+    ranked = torch.where(logits.isnan(), torch.full_like(ranked, float("-inf")), ranked)
+    ordered, ids = torch.sort(ranked, dim=-1, descending=True, stable=True)
+    ids = ids[:, :top_k].contiguous()
+    margin = (ordered[:, top_k - 1] - ordered[:, top_k]).nan_to_num(nan=0.0)
+    return ids, mixing_weights(score, ids, route_scale), margin
+
+
+def mixing_weights(score: Tensor, ids: Tensor, route_scale: float) -> Tensor:
+    """Weights [T, K] of experts chosen elsewhere (hash layers): score / sum of chosen *
+    route_scale."""
+    chosen = score.gather(1, ids)
+    total = chosen.sum(-1, keepdim=True)
+    even = torch.full_like(chosen, 1.0 / ids.shape[1])
+    return torch.where(total > 0, chosen / total, even) * route_scale

@@ -1,0 +1,1 @@
+"""The sampler: logits to one token id, on the device."""
