@@ -1,0 +1,121 @@
+"""Linears in the formats a checkpoint stores, over one shared input.
+
+An `Activation` is the input of one or more projections. It is quantised at most once per gsa, and
+that is where the taps see it.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.protocol import GsaMode
+from engine.taps import TapWriter
+from kernels.dispatch import Impl
+from kernels.formats import Nvfp4Rows, Nvfp4Weight, quantise_nvfp4_rows
+from kernels.linear.reference import dense_linear, fp8_linear
+
+
+class Activation:
+    """One activation tensor [T, ..., K] and its quantised form.
+
+    Args:
+        x: the tensor. mode: where gsa comes from. tap, layer, site: where to record it, or None.
+    """
+
+    def __init__(
+        self, x: Tensor, mode: GsaMode, tap: TapWriter | None = None, layer: int = 0, site: str = ""
+    ) -> None:
+        self.x = x
+        self.mode = mode
+        self._tap = tap
+        self._place = (layer, site)
+        self._rows: Nvfp4Rows | None = None
+
+    def nvfp4(self, input_scale: Tensor | None = None) -> Nvfp4Rows:
+        """The rows in NVFP4; `input_scale` (broadcastable to [T, ..., 1]) counts in mode
+        `checkpoint`.
+
+        Where projections of one input store different scales, the first one's rows are recorded.
+        """
+        if self.mode == "checkpoint" and input_scale is not None:
+            rows = quantise_nvfp4_rows(self.x, input_scale)
+            self._record(rows)
+            return rows
+        if self._rows is None:
+            self._rows = quantise_nvfp4_rows(self.x)
+            self._record(self._rows)
+        return self._rows
+
+    def _record(self, rows: Nvfp4Rows) -> None:
+        if self._tap is not None:
+            self._tap.site(*self._place, rows)
+            self._tap = None
+
+
+class Linear(Protocol):
+    """y = x W^T in fp32: [T, K] -> [T, N], or [T, G, K] -> [T, G, N] for the grouped ones."""
+
+    size_bytes: int
+
+    def __call__(self, act: Activation) -> Tensor: ...
+
+
+class Nvfp4Linear:
+    """W4A4. Serves o_a too, as `Nvfp4GroupedLinear`, with the grouped op's implementation.
+
+    input_scale: 0-d fp32 stored activation scale, or None.
+    """
+
+    def __init__(self, impl: Impl, weight: Nvfp4Weight, input_scale: Tensor | None = None) -> None:
+        assert impl.prepare is not None
+        self.impl = impl
+        self.prepared: Any = impl.prepare(weight)
+        self.input_scale = input_scale
+        self.size_bytes = _bytes(weight.packed, weight.scale, weight.scale_2)
+
+    def __call__(self, act: Activation) -> Tensor:
+        out: Tensor = self.impl.run(act.nvfp4(self.input_scale), self.prepared)
+        return out
+
+
+class Nvfp4GroupedLinear(Nvfp4Linear):
+    """W4A4 over G groups: rows [T, G, K], weight [G, N, K], one gsa per row and group."""
+
+
+class Fp8Linear:
+    """FP8 block weights, input through E4M3 per 1x128 block (architecture.md 5)."""
+
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+        self.weight = weight
+        self.scale = scale
+        self.size_bytes = _bytes(weight, scale)
+
+    def __call__(self, act: Activation) -> Tensor:
+        return fp8_linear(act.x, self.weight, self.scale)
+
+
+class Bf16Linear:
+    """Weights in a float dtype, multiplied in it."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.size_bytes = _bytes(weight)
+
+    def __call__(self, act: Activation) -> Tensor:
+        return dense_linear(act.x, self.weight)
+
+
+class Bf16GroupedLinear:
+    """[T, G, K] rows and [G, N, K] weights in a float dtype."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.size_bytes = _bytes(weight)
+
+    def __call__(self, act: Activation) -> Tensor:
+        return torch.einsum("tgk,gnk->tgn", act.x.to(self.weight.dtype), self.weight).float()
+
+
+def _bytes(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,53 @@
+"""Linears in plain torch, straight from the stored bytes: the meaning of each format.
+
+y = gsa * scale_2 * sum_k values_x * values_w with fp32 accumulation (architecture.md 9). The global
+scales multiply the sum, so doubling one doubles the result exactly.
+"""
+
+import torch
+from torch import Tensor
+
+from kernels.formats import (
+    Nvfp4Rows,
+    Nvfp4Weight,
+    dequantise_fp8_block,
+    fp8_round_trip,
+    nvfp4_values,
+)
+
+FP8_ROW_BLOCK = 128
+
+
+def prepare(weight: Nvfp4Weight) -> Nvfp4Weight:
+    """The reference reads the stored layout."""
+    return weight
+
+
+def nvfp4_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
+    """[T, K] rows and [N, K] weight -> [T, N] fp32."""
+    product = rows.values @ nvfp4_values(weight.packed, weight.scale).T
+    return product * (rows.gsa * weight.scale_2)
+
+
+def nvfp4_grouped_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
+    """[T, G, K] rows and [G, N, K] weight -> [T, G, N] fp32; group g of the rows meets weight g.
+
+    weight.scale_2 is one per group, [G], or one for all.
+    """
+    product = torch.einsum("tgk,gnk->tgn", rows.values, nvfp4_values(weight.packed, weight.scale))
+    return product * rows.gsa * weight.scale_2.reshape(-1, 1)
+
+
+def fp8_linear(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """[T, K] x and FP8 block weight [N, K] -> [T, N] fp32, x through E4M3 per 1x128 block.
+
+    K below or off 128 uses one block of K (tiny test models).
+    """
+    block = FP8_ROW_BLOCK if x.shape[-1] % FP8_ROW_BLOCK == 0 else x.shape[-1]
+    return fp8_round_trip(x, block) @ dequantise_fp8_block(weight, scale).T
+
+
+def dense_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """[..., K] x and [N, K] weight of one float dtype -> [..., N] fp32, multiplied in the weight's
+    dtype."""
+    return (x.to(weight.dtype) @ weight.T).float()
