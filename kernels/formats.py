@@ -203,15 +203,15 @@ def quantise_mxfp4(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise_fp8_block(weight: Tensor, scale: Tensor) -> Tensor:
-    """[N, K] float8_e4m3fn and [ceil(N/128), ceil(K/128)] scales -> fp32.
+    """[..., N, K] float8_e4m3fn and [..., ceil(N/128), ceil(K/128)] scales -> fp32.
 
     The scale is E8M0 (uint8 or float8_e8m0fnu) or any float type.
     """
     is_e8m0 = scale.dtype in (torch.uint8, torch.float8_e8m0fnu)
     factors = decode_e8m0(scale) if is_e8m0 else scale.float()
-    rows, columns = weight.shape
-    factors = factors.repeat_interleave(FP8_TILE, 0)[:rows].repeat_interleave(FP8_TILE, 1)
-    return weight.float() * factors[:, :columns]
+    rows, columns = weight.shape[-2:]
+    factors = factors.repeat_interleave(FP8_TILE, -2).repeat_interleave(FP8_TILE, -1)
+    return weight.float() * factors[..., :rows, :columns]
 
 
 def quantise_fp8_block(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,8 @@ from engine.errors import ConfigError
 from kernels.residual.reference import YarnScaling
 
 _REFUSED = {
-    "deepseek_v41": "this is DeepSeek-V4.1, another architecture (single-pass mHC, Engram tables, CSA2); "
-    "dsv4chat runs DeepSeek-V4 checkpoints only",
+    "deepseek_v41": "this is DeepSeek-V4.1, another architecture (single-pass mHC, Engram tables, "
+    "CSA2); dsv4chat runs DeepSeek-V4 checkpoints only",
     "deepseek_v3": "this is DeepSeek-V3; dsv4chat runs DeepSeek-V4 checkpoints only",
     "deepseek_v32": "this is DeepSeek-V3.2; dsv4chat runs DeepSeek-V4 checkpoints only",
 }

@@ -1,5 +1,6 @@
 """The MoE block: router, chosen experts, shared expert (architecture.md 3.7)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -121,19 +122,21 @@ class Nvfp4Experts:
 
 @dataclass(slots=True)
 class PlainExperts:
-    """Experts kept in a float dtype, inputs not quantised."""
+    """Experts in another format than NVFP4; `enter` is what their linears do to an input first:
+    nothing for float weights, the FP8 round trip for FP8 and MXFP4 ones."""
 
     weights: ExpertWeights
+    enter: Callable[[Tensor], Tensor]
     size_bytes: int
 
     def __call__(self, act: Activation, chosen: Routing, step: StepContext) -> Tensor:
         out, _ = experts(
-            _as_rows(act.x.float()),
+            _as_rows(self.enter(act.x.float())),
             self.weights,
             chosen.expert_ids,
             chosen.expert_weights,
             limit=step.config.swiglu_limit,
-            quantise_mid=_as_rows,
+            quantise_mid=lambda hidden: _as_rows(self.enter(hidden)),
         )
         return out
 

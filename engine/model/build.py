@@ -1,0 +1,300 @@
+"""Builds a Transformer from a checkpoint: every parameter by name, in the wanted precision.
+
+Names are DeepSeek's own (architecture.md 8.1). What is stored wider than NVFP4 is quantised here,
+tensor by tensor, and its source is let go.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.files import TensorSource
+from engine.checkpoint.weights import StoredLinear, WeightReader, as_nvfp4
+from engine.errors import CheckpointError, EngineError
+from engine.model.attention import Attention, Compressor, Indexer
+from engine.model.config import ModelConfig
+from engine.model.experts import build_experts
+from engine.model.linear import (
+    Bf16GroupedLinear,
+    Bf16Linear,
+    Fp8Linear,
+    Linear,
+    Nvfp4GroupedLinear,
+    Nvfp4Linear,
+)
+from engine.model.moe import Nvfp4MoE, Router, SharedExpert
+from engine.model.step import Frequencies, Numerics
+from engine.model.transformer import HyperSite, Layer, Transformer
+from engine.protocol import PlanRow, Precision
+from kernels import linear as linear_ops
+from kernels import router as router_ops
+from kernels.dispatch import Impl, Op, Refusal, select
+from kernels.formats import Nvfp4Weight
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class Built:
+    """A model and what loading it showed.
+
+    formats: tensor class -> formats as stored. gsa_stored: site -> input_scale per layer, the
+    smallest of a layer's experts, 0 where the checkpoint has none. active_bytes: weight bytes a
+    token reads.
+    """
+
+    model: Transformer
+    plan: list[PlanRow]
+    formats: dict[str, str]
+    gsa_stored: dict[str, list[float]]
+    resident_bytes: int
+    active_bytes: int
+
+
+@dataclass(slots=True)
+class Builder:
+    """Context of one load."""
+
+    config: ModelConfig
+    reader: WeightReader
+    precision: Precision
+    device: torch.device
+    dtype: torch.dtype
+    plan: dict[str, PlanRow] = field(default_factory=dict)
+    resident_bytes: int = 0
+    active_bytes: int = 0
+
+    def pick(self, op: Op) -> Impl:
+        """The implementation of an op here, noted in the plan."""
+        chosen = select(op, self.device)
+        if isinstance(chosen, Refusal):
+            raise EngineError(chosen.reason)
+        self.plan.setdefault(
+            op.name, PlanRow(op.name, chosen.name, f"first that runs on {self.device.type}")
+        )
+        return chosen
+
+    def vector(self, name: str, *shape: int) -> Tensor:
+        """A small parameter, in fp32."""
+        value = self.reader.tensor(name, shape).float()
+        self.count(value)
+        return value
+
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        """A matrix that is never quantised, in the model's dtype or wider."""
+        value = self.reader.tensor(name, shape)
+        value = value.float() if self.dtype == torch.float32 else value
+        self.count(value)
+        return value
+
+    def count(self, *tensors: Tensor) -> None:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        self.resident_bytes += size
+        self.active_bytes += size
+
+    def linear(self, prefix: str, rows: int, columns: int, kind: str) -> Linear:
+        built = self.to_linear(self.reader.linear(prefix, (rows, columns), kind))
+        self.resident_bytes += built.size_bytes
+        self.active_bytes += built.size_bytes
+        return built
+
+    def to_linear(self, stored: StoredLinear) -> Linear:
+        if self.precision == "nvfp4" or stored.format == "nvfp4":
+            return Nvfp4Linear(self.pick(linear_ops.OP), as_nvfp4(stored), stored.input_scale)
+        if stored.format == "fp8":
+            assert stored.scale is not None
+            return Fp8Linear(stored.weight, stored.scale)
+        if stored.format == "mxfp4":
+            return Bf16Linear(stored.dequantise().to(self.dtype))
+        return Bf16Linear(stored.weight.to(self.dtype))
+
+    def grouped_linear(self, prefix: str, groups: int, rows: int, columns: int) -> Linear:
+        """o_a: stored flat [G * N, K], used as G blocks of [N, K]."""
+        stored = self.reader.linear(prefix, (groups * rows, columns), "attention")
+        built: Linear
+        if self.precision == "nvfp4" or stored.format == "nvfp4":
+            flat = as_nvfp4(stored)
+            weight = Nvfp4Weight(
+                flat.packed.unflatten(0, (groups, rows)),
+                flat.scale.unflatten(0, (groups, rows)),
+                flat.scale_2,
+            )
+            impl = self.pick(linear_ops.GROUPED_OP)
+            built = Nvfp4GroupedLinear(impl, weight, stored.input_scale)
+        else:
+            # The reference keeps o_a in bf16 and does not quantise its input (architecture.md 5).
+            weight_values = stored.dequantise().to(self.dtype)
+            built = Bf16GroupedLinear(weight_values.unflatten(0, (groups, rows)))
+        self.resident_bytes += built.size_bytes
+        self.active_bytes += built.size_bytes
+        return built
+
+
+def build_model(
+    config: ModelConfig,
+    source: TensorSource,
+    *,
+    precision: Precision,
+    device: torch.device,
+    numerics: Numerics | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Load every parameter of `source`.
+
+    Args:
+        precision: `nvfp4` quantises every linear of the decode path; `checkpoint` keeps each as
+        stored. progress: called with (stage, bytes read, bytes in all).
+
+    Raises:
+        CheckpointError: a tensor is missing, odd, or left over.
+    """
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    reader = WeightReader(source, device)
+    build = Builder(config, reader, precision, device, dtype)
+    total = sum(info.end - info.start for info in reader.infos.values())
+    hidden, vocab = config.hidden_size, config.vocab_size
+
+    embed = reader.tensor("embed.weight", (vocab, hidden))
+    build.resident_bytes += embed.numel() * embed.element_size()
+    layers, stored_scales = [], []
+    for index in range(config.num_layers):
+        layer, scales = _layer(build, index)
+        layers.append(layer)
+        stored_scales.append(scales)
+        if progress is not None:
+            progress(f"layer {index + 1} of {config.num_layers}", reader.stored_bytes, total)
+    model = Transformer(
+        config=config,
+        embed=embed,
+        layers=layers,
+        head_site=_site(build, "hc_head", config.streams, 1),
+        norm=build.vector("norm.weight", hidden),
+        head=build.linear("head", vocab, hidden, "lm_head"),
+        frequencies=Frequencies(config, device),
+        numerics=numerics or Numerics(),
+        dtype=dtype,
+    )
+    reader.finish()
+    sites = ("ffn_in", "w2_in")
+    return Built(
+        model,
+        list(build.plan.values()),
+        {kind: "+".join(sorted(found)) for kind, found in reader.formats.items()},
+        {site: [scales[i] for scales in stored_scales] for i, site in enumerate(sites)},
+        build.resident_bytes,
+        build.active_bytes,
+    )
+
+
+def _site(build: Builder, prefix: str, rows: int, scales: int) -> HyperSite:
+    columns = build.config.streams * build.config.hidden_size
+    return HyperSite(
+        build.vector(f"{prefix}_fn", rows, columns),
+        build.vector(f"{prefix}_base", rows),
+        build.vector(f"{prefix}_scale", scales),
+    )
+
+
+def _layer(build: Builder, index: int) -> tuple[Layer, tuple[float, float]]:
+    config, prefix = build.config, f"layers.{index}"
+    rows = config.streams * (config.streams + 2)
+    moe, scales = _moe(build, index, f"{prefix}.ffn")
+    return Layer(
+        attn_site=_site(build, f"{prefix}.hc_attn", rows, 3),
+        attn_norm=build.vector(f"{prefix}.attn_norm.weight", config.hidden_size),
+        attention=_attention(build, index, f"{prefix}.attn"),
+        ffn_site=_site(build, f"{prefix}.hc_ffn", rows, 3),
+        ffn_norm=build.vector(f"{prefix}.ffn_norm.weight", config.hidden_size),
+        moe=moe,
+    ), scales
+
+
+def _attention(build: Builder, index: int, prefix: str) -> Attention:
+    config = build.config
+    hidden, latent, dim = config.hidden_size, config.q_lora_rank, config.head_dim
+    wide = config.num_heads * dim
+    compressor = indexer = None
+    if config.compress_ratios[index]:
+        compressor = _compressor(build, index, f"{prefix}.compressor", dim, is_index=False)
+    if config.has_indexer(index):
+        heads = config.index_heads * config.index_head_dim
+        indexer = Indexer(
+            build.linear(f"{prefix}.indexer.wq_b", heads, latent, "indexer"),
+            build.matrix(f"{prefix}.indexer.weights_proj.weight", config.index_heads, hidden),
+            _compressor(
+                build, index, f"{prefix}.indexer.compressor", config.index_head_dim, is_index=True
+            ),
+        )
+    return Attention(
+        layer=index,
+        wq_a=build.linear(f"{prefix}.wq_a", latent, hidden, "attention"),
+        q_norm=build.vector(f"{prefix}.q_norm.weight", latent),
+        wq_b=build.linear(f"{prefix}.wq_b", wide, latent, "attention"),
+        wkv=build.linear(f"{prefix}.wkv", dim, hidden, "attention"),
+        kv_norm=build.vector(f"{prefix}.kv_norm.weight", dim),
+        wo_a=build.grouped_linear(
+            f"{prefix}.wo_a", config.o_groups, config.o_lora_rank, wide // config.o_groups
+        ),
+        wo_b=build.linear(
+            f"{prefix}.wo_b", hidden, config.o_groups * config.o_lora_rank, "attention"
+        ),
+        sink=build.vector(f"{prefix}.attn_sink", config.num_heads),
+        compressor=compressor,
+        indexer=indexer,
+    )
+
+
+def _compressor(build: Builder, index: int, prefix: str, dim: int, *, is_index: bool) -> Compressor:
+    config = build.config
+    ratio, overlap = config.compress_ratios[index], config.overlaps(index)
+    width = dim * (2 if overlap else 1)
+    return Compressor(
+        wkv=build.matrix(f"{prefix}.wkv.weight", width, config.hidden_size),
+        wgate=build.matrix(f"{prefix}.wgate.weight", width, config.hidden_size),
+        ape=build.vector(f"{prefix}.ape", ratio, width),
+        norm=build.vector(f"{prefix}.norm.weight", dim),
+        ratio=ratio,
+        overlap=overlap,
+        is_index=is_index,
+    )
+
+
+def _moe(build: Builder, index: int, prefix: str) -> tuple[Nvfp4MoE, tuple[float, float]]:
+    config = build.config
+    hidden, inner = config.hidden_size, config.expert_size
+    experts, scales = build_experts(build, index, f"{prefix}.experts")
+    shared = SharedExpert(
+        index,
+        build.linear(f"{prefix}.shared_experts.w1", inner, hidden, "shared expert"),
+        build.linear(f"{prefix}.shared_experts.w3", inner, hidden, "shared expert"),
+        build.linear(f"{prefix}.shared_experts.w2", hidden, inner, "shared expert"),
+    )
+    return Nvfp4MoE(index, _router(build, index, f"{prefix}.gate"), experts, shared), scales
+
+
+def _router(build: Builder, index: int, prefix: str) -> Router:
+    config = build.config
+    stored = build.reader.linear(prefix, (config.num_experts, config.hidden_size), "router gate")
+    weight = as_nvfp4(stored)
+    gate = Bf16Linear(stored.dequantise().to(build.dtype))
+    gate_nvfp4 = Nvfp4Linear(build.pick(linear_ops.OP), weight, stored.input_scale)
+    fused = build.pick(router_ops.FUSED_OP)
+    assert fused.prepare is not None
+    build.resident_bytes += gate.size_bytes + gate_nvfp4.size_bytes
+    build.active_bytes += gate_nvfp4.size_bytes
+    bias = tid2eid = None
+    if index < config.num_hash_layers:
+        tid2eid = build.reader.tensor(
+            f"{prefix}.tid2eid", (config.vocab_size, config.top_k), (torch.int64, torch.int32)
+        )
+        if int(tid2eid.min()) < 0 or int(tid2eid.max()) >= config.num_experts:
+            raise CheckpointError(f"{prefix}.tid2eid names an expert that does not exist")
+        build.resident_bytes += tid2eid.numel() * tid2eid.element_size()
+    else:
+        bias = build.vector(f"{prefix}.bias", config.num_experts)
+    return Router(
+        index, gate, gate_nvfp4, fused, fused.prepare(weight), build.pick(router_ops.EPILOGUE_OP),
+        bias, tid2eid,
+    )  # fmt: skip
