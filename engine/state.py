@@ -110,4 +110,4 @@ class SequenceState:
 
     @property
     def size_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+        return sum(tensor.nbytes for tensor in self.tensors())

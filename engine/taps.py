@@ -36,7 +36,7 @@ class TapWriter:
         index = _SITE_INDEX[site]
         live, which = rows.live.flatten().max(0)
         self._views["gsa_live"][layer, index].copy_(live)
-        self._views["gsa_used"][layer, index].copy_(rows.gsa.flatten()[which])
+        self._views["gsa_used"][layer, index].copy_(rows.gsa.flatten().take(which))
         self._views["saturated"][layer, index].copy_(rows.saturated.sum())
         self._views["flushed"][layer, index].copy_(rows.flushed.sum())
 
@@ -71,6 +71,10 @@ class TapWriter:
         here = (bad < 0) & ~norms.isfinite().all()
         bad.copy_(torch.where(here, layer, bad))
 
+    def first_bad_layer(self) -> int:
+        """Host read, after a step."""
+        return int(self._views["first_bad_layer"])
+
     def logits(self, logits: Tensor, chosen: Tensor, kept: Tensor, position: Tensor) -> None:
         """Statistics of the raw logits [V] and the token taken from them."""
         top, ids = torch.topk(logits, self.layout.top_n)
@@ -82,6 +86,6 @@ class TapWriter:
         self.write("logsumexp", log_z)
         self.write("entropy", log_z - (probabilities * logits).sum())
         self.write("chosen_id", chosen)
-        self.write("chosen_logit", logits[chosen])
+        self.write("chosen_logit", logits.take(chosen))
         self.write("sampler_kept", kept)
         self.write("position", position)

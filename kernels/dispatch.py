@@ -46,13 +46,16 @@ def anywhere(device: torch.device) -> str:
     return ""
 
 
-def only_on(kind: str) -> Callable[[torch.device], str]:
+@dataclass(frozen=True, slots=True)
+class OnlyOn:
     """`supports` of an implementation for one device type."""
 
-    def supports(device: torch.device) -> str:
-        return "" if device.type == kind else f"needs a {kind} device, this is {device.type}"
+    kind: str
 
-    return supports
+    def __call__(self, device: torch.device) -> str:
+        if device.type == self.kind:
+            return ""
+        return f"needs a {self.kind} device, this is {device.type}"
 
 
 def select(op: Op, device: torch.device, wanted: str = "auto") -> Impl | Refusal:

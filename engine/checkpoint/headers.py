@@ -1,7 +1,7 @@
 """safetensors headers, read as untrusted input: every size is checked before anything is mapped.
 
 A file is 8 bytes of little-endian header length N, N bytes of JSON, then the data the header points
-into.
+into. Nothing here needs torch, so that a broken checkpoint is refused before torch is imported.
 """
 
 import json
@@ -11,37 +11,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from engine.errors import CheckpointError
 
 MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMENSIONS = 8
 _MAX_NAME = 512
 
-DTYPES: dict[str, torch.dtype] = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "I16": torch.int16,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
+# Bytes of one element, by the header's name of the dtype.
+ITEM_BYTES = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "I16": 2,
+    "I32": 4,
+    "I64": 8,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "F16": 2,
+    "BF16": 2,
+    "F32": 4,
+    "F64": 8,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor lies: bytes [start, end) of `file`, from the file's first byte."""
+    """Where a tensor lies: bytes [start, end) of `file`, from the file's first byte. `dtype` is the
+    header's name of it, a key of ITEM_BYTES."""
 
     name: str
-    dtype: torch.dtype
+    dtype: str
     shape: tuple[int, ...]
     file: Path
     start: int
@@ -116,18 +116,18 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int, size: int) -> Te
         raise bad("not a usable tensor name")
     if not isinstance(entry, dict):
         raise bad("the header entry is not an object")
-    dtype = DTYPES.get(entry.get("dtype")) if isinstance(entry.get("dtype"), str) else None
-    if dtype is None:
-        raise bad(f"unknown dtype {str(entry.get('dtype'))[:40]!r}")
+    dtype = entry.get("dtype")
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise bad(f"unknown dtype {str(dtype)[:40]!r}")
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
     if not _is_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
         raise bad("shape is not a list of sizes")
     if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise bad("data_offsets are not [begin, end]")
-    needed = math.prod(shape) * dtype.itemsize
+    needed = math.prod(shape) * ITEM_BYTES[dtype]
     if offsets[1] - offsets[0] != needed:
         raise bad(
-            f"shape {shape} of {entry['dtype']} needs {needed} bytes, "
+            f"shape {shape} of {dtype} needs {needed} bytes, "
             f"data_offsets give {offsets[1] - offsets[0]}"
         )
     if data_start + offsets[1] > size:

@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.checkpoint.files import INDEX
+from engine.checkpoint.files import DTYPE_NAMES
 from engine.checkpoint.headers import TensorInfo
+from engine.checkpoint.index import INDEX
 from engine.model.config import ModelConfig
 from kernels.formats import GSA_DIVISOR, quantise_fp8_block, quantise_nvfp4_weight
 
@@ -221,7 +222,7 @@ def write_checkpoint(
         part = names[shard::shards]
         save_file({name: tensors[name].contiguous() for name in part}, folder / file)
         weight_map |= dict.fromkeys(part, file)
-    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    total = sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX).write_text(json.dumps(index))
 
@@ -237,7 +238,12 @@ class MemoryTensors:
     def infos(self) -> dict[str, TensorInfo]:
         return {
             name: TensorInfo(
-                name, t.dtype, tuple(t.shape), Path(name), 0, t.numel() * t.element_size()
+                name,
+                DTYPE_NAMES[t.dtype],
+                tuple(t.shape),
+                Path(name),
+                0,
+                t.nbytes,
             )
             for name, t in self._tensors.items()
         }

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from engine.checkpoint.files import TensorSource
+from engine.checkpoint.files import DTYPE_NAMES, TORCH_DTYPES, TensorSource
 from engine.errors import CheckpointError
 from kernels.formats import (
     FP8_TILE,
@@ -100,10 +100,10 @@ class WeightReader:
             raise CheckpointError(
                 f"{info.file}: {name!r} has shape {list(info.shape)}, expected {list(shape)}"
             )
-        if info.dtype not in dtypes:
+        if TORCH_DTYPES[info.dtype] not in dtypes:
             raise CheckpointError(
-                f"{info.file}: {name!r} is {_name(info.dtype)}, expected "
-                + " or ".join(_name(dtype) for dtype in dtypes)
+                f"{info.file}: {name!r} is {info.dtype}, expected "
+                + " or ".join(DTYPE_NAMES[dtype] for dtype in dtypes)
             )
         if name in self._used:
             raise CheckpointError(f"{info.file}: {name!r} is used twice")
@@ -125,11 +125,11 @@ class WeightReader:
             raise CheckpointError(f"{self.source.where}: tensor {name!r} is missing")
         if self.has(f"{prefix}.weight_scale_2"):
             return self._nvfp4(prefix, rows, columns)
-        if info.dtype in (torch.int8, torch.uint8):
+        if info.dtype in ("I8", "U8"):
             weight = self.tensor(name, (rows, columns // 2), (torch.int8, torch.uint8))
             scale = self.tensor(f"{prefix}.scale", (rows, columns // MXFP4_BLOCK), _E8M0)
             return StoredLinear("mxfp4", weight, self._checked_e8m0(prefix, scale))
-        if info.dtype == torch.float8_e4m3fn:
+        if info.dtype == "F8_E4M3":
             weight = self.tensor(name, shape, (torch.float8_e4m3fn,))
             tiles = (-(-rows // FP8_TILE), -(-columns // FP8_TILE))
             scale = self.tensor(f"{prefix}.scale", tiles, (*_E8M0, torch.float32))
@@ -183,7 +183,3 @@ class WeightReader:
                 f"{self.infos[left[0]].file}: {left[0]!r}{more}: not part of this architecture; "
                 "the checkpoint is of another model or in a layout dsv4chat does not know"
             )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

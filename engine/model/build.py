@@ -90,7 +90,7 @@ class Builder:
         return value
 
     def count(self, *tensors: Tensor) -> None:
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        size = sum(tensor.nbytes for tensor in tensors)
         self.resident_bytes += size
         self.active_bytes += size
 
@@ -157,7 +157,7 @@ def build_model(
     hidden, vocab = config.hidden_size, config.vocab_size
 
     embed = reader.tensor("embed.weight", (vocab, hidden))
-    build.resident_bytes += embed.numel() * embed.element_size()
+    build.resident_bytes += embed.nbytes
     layers, stored_scales = [], []
     for index in range(config.num_layers):
         layer, scales = _layer(build, index)
@@ -291,7 +291,7 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
         )
         if int(tid2eid.min()) < 0 or int(tid2eid.max()) >= config.num_experts:
             raise CheckpointError(f"{prefix}.tid2eid names an expert that does not exist")
-        build.resident_bytes += tid2eid.numel() * tid2eid.element_size()
+        build.resident_bytes += tid2eid.nbytes
     else:
         bias = build.vector(f"{prefix}.bias", config.num_experts)
     return Router(

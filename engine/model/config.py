@@ -8,10 +8,9 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.errors import ConfigError
-from kernels.residual.reference import YarnScaling
 
 _REFUSED = {
     "deepseek_v41": "this is DeepSeek-V4.1, another architecture (single-pass mHC, Engram tables, "
@@ -20,6 +19,13 @@ _REFUSED = {
     "deepseek_v32": "this is DeepSeek-V3.2; dsv4chat runs DeepSeek-V4 checkpoints only",
 }
 _WINDOW_ONLY, _OVERLAPPED = 0, 4  # compress ratios with rules of their own
+
+
+class YarnScaling(NamedTuple):
+    factor: float
+    beta_fast: float
+    beta_slow: float
+    original_context: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

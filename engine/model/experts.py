@@ -59,7 +59,7 @@ def _nvfp4(
     build: Builder, layer: int, parts: dict[str, list[StoredLinear]]
 ) -> tuple[Experts, tuple[float, float]]:
     w1, w3, w2 = (_stack([as_nvfp4(p) for p in parts[name]]) for name in ("w1", "w3", "w2"))
-    size = sum(t.numel() * t.element_size() for weight in (w1, w3, w2) for t in weight)
+    size = sum(t.nbytes for weight in (w1, w3, w2) for t in weight)
     w13_scale, w2_scale = _input_scales(parts["w1"]), _input_scales(parts["w2"])
     impl = build.pick(moe_ops.OP)
     assert impl.prepare is not None
@@ -121,7 +121,7 @@ def _scale(stored: StoredLinear) -> Tensor:
 
 def _size(weights: ExpertWeights) -> int:
     tensors = (weights.w13, weights.w2, weights.w13_scale, weights.w2_scale)
-    return sum(t.numel() * t.element_size() for t in tensors if t is not None)
+    return sum(t.nbytes for t in tensors if t is not None)
 
 
 def _unchanged(x: Tensor) -> Tensor:

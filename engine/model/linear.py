@@ -118,4 +118,4 @@ class Bf16GroupedLinear:
 
 
 def _bytes(*tensors: Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

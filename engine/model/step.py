@@ -11,7 +11,7 @@ from engine.protocol import StepOptions
 from engine.taps import TapWriter
 from kernels.formats import MXFP4_BLOCK, Nvfp4Rows, fp4_round_trip, fp8_round_trip
 from kernels.indexer.reference import hadamard
-from kernels.residual.reference import rope_frequencies, rope_phases
+from kernels.residual.reference import rope_frequencies, rope_phases, yarn_frequencies
 
 _KV_BLOCK = 64
 
@@ -34,9 +34,9 @@ class Frequencies:
 
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         dims = config.rope_dims
-        self.window = rope_frequencies(dims, config.rope_theta, None).to(device)
-        compress = rope_frequencies(dims, config.compress_rope_theta, config.yarn)
-        self.compress = compress.to(device)
+        self.window = rope_frequencies(dims, config.rope_theta).to(device)
+        yarn = config.yarn._asdict()
+        self.compress = yarn_frequencies(dims, config.compress_rope_theta, **yarn).to(device)
 
 
 class StepContext:

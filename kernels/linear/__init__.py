@@ -3,13 +3,13 @@
 OP is the plain projection, GROUPED_OP the block-diagonal one of o_a.
 """
 
-from kernels.dispatch import Impl, Op, anywhere, only_on
+from kernels.dispatch import Impl, OnlyOn, Op, anywhere
 from kernels.linear import dense, reference
 
 OP = Op(
     "nvfp4_linear",
     (
-        Impl("dense-fp32", dense.nvfp4_linear, only_on("cpu"), dense.prepare),
+        Impl("dense-fp32", dense.nvfp4_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_linear, anywhere, reference.prepare),
     ),
 )
@@ -17,7 +17,7 @@ OP = Op(
 GROUPED_OP = Op(
     "nvfp4_grouped_linear",
     (
-        Impl("dense-fp32", dense.nvfp4_grouped_linear, only_on("cpu"), dense.prepare),
+        Impl("dense-fp32", dense.nvfp4_grouped_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_grouped_linear, anywhere, reference.prepare),
     ),
 )

@@ -28,32 +28,37 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return wide.to(x.dtype)
 
 
-def rope_frequencies(dims: int, base: float, yarn: "YarnScaling | None") -> Tensor:
-    """[dims/2] fp32 angles per position. YaRN here has no attention factor (architecture.md 2)."""
-    exponents = torch.arange(0, dims, 2, dtype=torch.float64) / dims
-    plain = base**-exponents
-    if yarn is None:
-        return plain.float()
+def rope_frequencies(dims: int, base: float) -> Tensor:
+    """[dims/2] fp32 angles per position: base^(-2i/dims)."""
+    return _powers(dims, base).float()
 
-    def dim_of(rotations: float) -> float:
-        return (
-            dims
-            * math.log(yarn.original_context / (rotations * 2 * math.pi))
-            / (2 * math.log(base))
-        )
 
-    low = max(math.floor(dim_of(yarn.beta_fast)), 0)
-    high = min(math.ceil(dim_of(yarn.beta_slow)), dims - 1)
+def yarn_frequencies(
+    dims: int,
+    base: float,
+    *,
+    factor: float,
+    beta_fast: float,
+    beta_slow: float,
+    original_context: int,
+) -> Tensor:
+    """[dims/2] fp32 with YaRN: slow pairs divided by factor, a ramp between, no attention factor
+    (architecture.md 2)."""  # fmt: skip
+
+    def pair_of(rotations: float) -> float:
+        turns = math.log(original_context / (rotations * 2 * math.pi))
+        return dims * turns / (2 * math.log(base))
+
+    low = max(math.floor(pair_of(beta_fast)), 0)
+    high = min(math.ceil(pair_of(beta_slow)), dims - 1)
     ramp = (torch.arange(dims // 2, dtype=torch.float64) - low) / max(high - low, 1e-3)
     ramp = ramp.clamp(0, 1)
-    return (plain * (1 - ramp) + plain / yarn.factor * ramp).float()
+    plain = _powers(dims, base)
+    return (plain * (1 - ramp) + plain / factor * ramp).float()
 
 
-class YarnScaling(NamedTuple):
-    factor: float
-    beta_fast: float
-    beta_slow: float
-    original_context: int
+def _powers(dims: int, base: float) -> Tensor:
+    return base ** -(torch.arange(0, dims, 2, dtype=torch.float64) / dims)
 
 
 def rope_phases(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 FUSED_OP takes quantised rows and the NVFP4 gate; EPILOGUE_OP takes logits, from whatever made them.
 """
 
-from kernels.dispatch import Impl, Op, anywhere, only_on
+from kernels.dispatch import Impl, OnlyOn, Op, anywhere
 from kernels.linear import dense
 from kernels.linear import reference as linear_reference
 from kernels.router import reference
@@ -11,7 +11,7 @@ from kernels.router import reference
 FUSED_OP = Op(
     "router_fused",
     (
-        Impl("dense-fp32", reference.fused_route, only_on("cpu"), dense.prepare),
+        Impl("dense-fp32", reference.fused_route, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.fused_route, anywhere, linear_reference.prepare),
     ),
 )

@@ -67,7 +67,7 @@ def sample(logits: Tensor, settings: SampleSettings, position: Tensor) -> tuple[
     reached = torch.where(keep, mass, torch.zeros_like(mass)).cumsum(0)
     target = uniform(settings.seed, position) * reached[-1]
     kept = keep.sum()
-    drawn = order[torch.minimum((reached <= target).sum(), kept - 1)]
+    drawn = order.take(torch.minimum((reached <= target).sum(), kept - 1))
 
     chosen = torch.where(warm, drawn, greedy)
     forced = settings.forced >= 0
