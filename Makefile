@@ -20,7 +20,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m bench.decode $(ARGS)
+	$(BIN)/python -m engine.bench $(ARGS)
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)

@@ -84,6 +84,9 @@ class WeightReader:
         self.infos = source.infos()
         self.formats: dict[str, set[str]] = {}
         self.stored_bytes = 0
+        self.parameters = (
+            0  # trained numbers, whatever each is stored in; no scales, no hash tables
+        )
         self._used: set[str] = set()
 
     def has(self, name: str) -> bool:
@@ -115,6 +118,7 @@ class WeightReader:
         """The projection `prefix`.weight [N, K] in whatever format it is stored; `kind` names its
         class in the report of formats."""
         stored = self._linear(prefix, shape)
+        self.parameters += shape[0] * shape[1]
         self.formats.setdefault(kind, set()).add(stored.format)
         return stored
 

@@ -49,6 +49,7 @@ class Built:
     plan: list[PlanRow]
     formats: dict[str, str]
     gsa_stored: dict[str, list[float]]
+    parameters: int
     resident_bytes: int
     active_bytes: int
 
@@ -79,6 +80,7 @@ class Builder:
     def vector(self, name: str, *shape: int) -> Tensor:
         """A small parameter, in fp32."""
         value = self.reader.tensor(name, shape).float()
+        self.reader.parameters += value.numel()
         self.count(value)
         return value
 
@@ -86,6 +88,7 @@ class Builder:
         """A matrix that is never quantised, in the model's dtype or wider."""
         value = self.reader.tensor(name, shape)
         value = value.float() if self.dtype == torch.float32 else value
+        self.reader.parameters += value.numel()
         self.count(value)
         return value
 
@@ -157,6 +160,7 @@ def build_model(
     hidden, vocab = config.hidden_size, config.vocab_size
 
     embed = reader.tensor("embed.weight", (vocab, hidden))
+    reader.parameters += embed.numel()
     build.resident_bytes += embed.nbytes
     layers, stored_scales = [], []
     for index in range(config.num_layers):
@@ -183,6 +187,7 @@ def build_model(
         list(build.plan.values()),
         {kind: "+".join(sorted(found)) for kind, found in reader.formats.items()},
         {site: [scales[i] for scales in stored_scales] for i, site in enumerate(sites)},
+        reader.parameters,
         build.resident_bytes,
         build.active_bytes,
     )

@@ -59,11 +59,11 @@ def _nvfp4(
     build: Builder, layer: int, parts: dict[str, list[StoredLinear]]
 ) -> tuple[Experts, tuple[float, float]]:
     w1, w3, w2 = (_stack([as_nvfp4(p) for p in parts[name]]) for name in ("w1", "w3", "w2"))
-    size = sum(t.nbytes for weight in (w1, w3, w2) for t in weight)
     w13_scale, w2_scale = _input_scales(parts["w1"]), _input_scales(parts["w2"])
     impl = build.pick(moe_ops.OP)
     assert impl.prepare is not None
-    built = Nvfp4Experts(layer, impl, impl.prepare(w1, w3, w2), w13_scale, w2_scale, size)
+    weights = impl.prepare(w1, w3, w2)
+    built = Nvfp4Experts(layer, impl, weights, w13_scale, w2_scale, _size(weights))
     return built, (_smallest(w13_scale), _smallest(w2_scale))
 
 

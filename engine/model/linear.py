@@ -54,7 +54,10 @@ class Activation:
 
 
 class Linear(Protocol):
-    """y = x W^T in fp32: [T, K] -> [T, N], or [T, G, K] -> [T, G, N] for the grouped ones."""
+    """y = x W^T in fp32: [T, K] -> [T, N], or [T, G, K] -> [T, G, N] for the grouped ones.
+
+    size_bytes: the weight as it is held here, which is what one call reads.
+    """
 
     size_bytes: int
 
@@ -72,7 +75,7 @@ class Nvfp4Linear:
         self.impl = impl
         self.prepared: Any = impl.prepare(weight)
         self.input_scale = input_scale
-        self.size_bytes = _bytes(weight.packed, weight.scale, weight.scale_2)
+        self.size_bytes = _bytes(*self.prepared)
 
     def __call__(self, act: Activation) -> Tensor:
         out: Tensor = self.impl.run(act.nvfp4(self.input_scale), self.prepared)

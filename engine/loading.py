@@ -1,0 +1,142 @@
+"""From a model folder to a session that can answer: device, weights, tokenizer, context,
+warm-up."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.checkpoint.files import CheckpointFiles
+from engine.errors import EngineError
+from engine.model.build import Built, build_model
+from engine.model.config import ModelConfig
+from engine.protocol import Event, Load, LoadProgress, ModelInfo, Ready, Sampling, StepOptions
+from engine.runner import Runner
+from engine.session import Session
+from engine.text.effort import choose_profile
+from engine.text.encoding import ChatEncoder
+from engine.text.tokenizer import Tokenizer
+
+# Contexts are opened at most this long unless asked for: state is allocated up front.
+DEFAULT_CONTEXT = 32768
+_DEMO = Path(__file__).parents[1] / "assets" / "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    session: Session
+    ready: Ready
+
+
+def load_session(
+    command: Load,
+    emit: Callable[[Event], None],
+    interrupted: Callable[[], bool],
+    take_dropped: Callable[[], int],
+) -> Loaded:
+    """Load a model folder and run one step, so that `Ready` means a token was computed.
+
+    Raises:
+        CheckpointError, ConfigError, TokenizerError, EngineError: in words fit to show.
+    """
+    folder = Path(command.model)
+    device = pick_device(command.device)
+    config = ModelConfig.load(folder)
+    context = pick_context(config, command.context)
+    emit(LoadProgress("reading the tokenizer"))
+    tokenizer = Tokenizer.load(folder)
+    profile = choose_profile(folder, command.effort_profile)
+    encoder = ChatEncoder(tokenizer, profile.profile)
+
+    started = time.monotonic()
+
+    def progress(stage: str, done: int, total: int) -> None:
+        spent = time.monotonic() - started
+        rate = done / spent if spent > 0 else 0.0
+        eta = (total - done) / rate if rate > 0 else None
+        emit(LoadProgress(stage, done, total, rate / 1e9, eta))
+
+    built = build_model(
+        config,
+        CheckpointFiles(folder),
+        precision=command.precision,
+        device=device,
+        progress=progress,
+    )
+    emit(LoadProgress("warming up"))
+    runner = Runner(built.model, context, device)
+    warm_up(runner, tokenizer)
+    session = Session(runner, tokenizer, encoder, emit, interrupted, take_dropped)
+    ready = Ready(
+        model=describe(folder, command, config, built, profile.profile),
+        device=describe_device(device),
+        context=context,
+        plan=built.plan,
+        layout=runner.layout,
+        eos_ids=sorted(config.eos_ids),
+    )
+    return Loaded(session, ready)
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Raises EngineError where cuda is asked for and there is none."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise EngineError(
+            "no CUDA device is usable here: check nvidia-smi and that torch is a CUDA build "
+            "(`make clean chat TORCH=cuda`), or use --device cpu"
+        )
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cpu":
+        # Decode is a stream of small ops; a second thread costs more than it brings.
+        torch.set_num_threads(1)
+    return torch.device(wanted)
+
+
+def pick_context(config: ModelConfig, wanted: int | None) -> int:
+    """Raises EngineError where more is asked for than the model was made for."""
+    if wanted is None:
+        return min(config.max_context, DEFAULT_CONTEXT)
+    if wanted > config.max_context:
+        raise EngineError(f"--context {wanted}: this model's positions end at {config.max_context}")
+    return wanted
+
+
+def warm_up(runner: Runner, tokenizer: Tokenizer) -> None:
+    """One greedy step of each kind on a throwaway token; leaves the sequence empty."""
+    for taps in (False, True):
+        runner.begin(min(tokenizer.stop_ids), Sampling(temperature=0), 0)
+        runner.step(StepOptions(taps=taps))
+        runner.rewind(0, [])
+
+
+def describe_device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return "cpu"
+
+
+def describe(
+    folder: Path, command: Load, config: ModelConfig, built: Built, profile: str
+) -> ModelInfo:
+    return ModelInfo(
+        name=folder.resolve().name,
+        path=str(folder.resolve()),
+        is_demo=folder.resolve() == _DEMO,
+        layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        experts=config.num_experts,
+        top_k=config.top_k,
+        hash_layers=config.num_hash_layers,
+        compress_ratios=config.compress_ratios,
+        precision=command.precision,
+        parameters=built.parameters,
+        resident_bytes=built.resident_bytes,
+        bytes_per_token=built.active_bytes,
+        formats=built.formats,
+        gsa_stored=built.gsa_stored,
+        effort_profile=profile,
+    )

@@ -1,0 +1,262 @@
+"""One conversation's answers: encode, find the cached prefix, prefill the rest, decode, parse,
+report.
+
+The state holds the ids of the last answer's sequence. A new prompt keeps the longest prefix it
+shares with them; snapshots taken where an answer began make going back there cheap.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.errors import ContextError, EngineError
+from engine.protocol import (
+    Delta,
+    Event,
+    Finished,
+    Generate,
+    OptionsApplied,
+    PrefillProgress,
+    StepOptions,
+    StopReason,
+    Telemetry,
+    Token,
+    Tokens,
+)
+from engine.runner import Runner, StepResult
+from engine.state import RingSnapshot
+from engine.telemetry import TapRecord
+from engine.text.encoding import ChatEncoder, Prompt
+from engine.text.errors import TextError
+from engine.text.parser import StreamParser
+from engine.text.tokenizer import Tokenizer
+
+_FLUSH_SECONDS = 0.033  # a batch of tokens goes out about 30 times a second
+_MAX_SNAPSHOTS = 8
+_TOP_SENT = 5  # alternatives sent with each token; the tap record holds more
+_DEFAULT_MAX_TOKENS = 65536
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What is known of the answer under way."""
+
+    command: Generate
+    prompt: Prompt
+    parser: StreamParser
+    seed: int
+    budget: int
+    reused: int = 0
+    count: int = 0
+    started: float = field(default_factory=time.monotonic)
+    first_token: float = 0.0
+    tokens: list[Token] = field(default_factory=list)
+    deltas: list[Delta] = field(default_factory=list)
+    flushed: float = 0.0
+
+
+class Session:
+    """Answers one `Generate` at a time.
+
+    Args:
+        emit: sends an event. interrupted: looks at waiting commands and says whether to stop; it
+        may
+            change `options` meanwhile. take_dropped: telemetry records lost so far.
+
+    Attributes:
+        options: the step's options, read before every step.
+        progress: rises with every chunk and token.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        encoder: ChatEncoder,
+        emit: Callable[[Event], None],
+        interrupted: Callable[[], bool],
+        take_dropped: Callable[[], int],
+    ) -> None:
+        self.runner = runner
+        self.tokenizer = tokenizer
+        self.encoder = encoder
+        self.options = StepOptions()
+        self.progress = 0
+        self._emit = emit
+        self._interrupted = interrupted
+        self._take_dropped = take_dropped
+        self._snapshots: list[RingSnapshot] = []
+
+    def generate(self, command: Generate) -> None:
+        """Answer, and report everything as events; ends with exactly one `Finished`."""
+        self.options = command.options
+        self._take_dropped()
+        try:
+            answer = self._prepare(command)
+        except (EngineError, TextError) as error:
+            reason: StopReason = "context" if isinstance(error, ContextError) else "fault"
+            self._emit(Finished(command.request, reason, message=str(error)))
+            return
+        reason, message = "fault", ""
+        try:
+            reason, message = self._run(answer)
+        except EngineError as error:
+            message = str(error)
+        self._finish(answer, reason, message)
+
+    # ---- before the first token ------------------------------------------------------------------
+
+    def _prepare(self, command: Generate) -> _Answer:
+        self.encoder.validate(command.messages, command.tools)
+        prompt = self.encoder.encode(command.messages, effort=command.effort, tools=command.tools)
+        self._check_ids([*prompt.ids, *command.forced_ids])
+        room = self.runner.context - len(prompt.ids)
+        if room < 1:
+            raise ContextError(
+                f"the conversation is {len(prompt.ids)} tokens and the context holds "
+                f"{self.runner.context}; start a new conversation or open a larger context"
+            )
+        wanted = command.sampling.max_tokens or _DEFAULT_MAX_TOKENS
+        seed = command.sampling.seed
+        return _Answer(
+            command=command,
+            prompt=prompt,
+            parser=StreamParser(self.tokenizer, prompt, command.tools),
+            seed=secrets.randbits(48) if seed is None else seed,
+            budget=min(wanted, room),
+        )
+
+    def _check_ids(self, ids: list[int]) -> None:
+        """Token ids index the embedding and the hash tables: check them before they get there."""
+        vocab = self.runner.model.config.vocab_size
+        for token_id in ids:
+            if not 0 <= token_id < vocab:
+                raise EngineError(f"token id {token_id} is outside the vocabulary of {vocab}")
+
+    def _take_prompt(self, answer: _Answer) -> bool:
+        """Bring the state to the prompt's last token but one; False if interrupted."""
+        ids = answer.prompt.ids[:-1]
+        shared = _common_length(self.runner.ids, ids)
+        answer.reused = self.runner.rewind(shared, self._snapshots)
+        self._snapshots = [s for s in self._snapshots if s.position <= answer.reused]
+        rest, total = ids[answer.reused :], len(ids)
+
+        def go_on(done: int) -> bool:
+            self.progress += 1
+            self._emit(
+                PrefillProgress(answer.command.request, answer.reused + done, total, answer.reused)
+            )
+            return not self._interrupted()
+
+        if rest and not self.runner.prefill(rest, self.options, go_on):
+            return False
+        self._snapshots.append(self.runner.snapshot())
+        del self._snapshots[:-_MAX_SNAPSHOTS]
+        return True
+
+    # ---- token by token --------------------------------------------------------------------------
+
+    def _run(self, answer: _Answer) -> tuple[StopReason, str]:
+        if self._interrupted() or not self._take_prompt(answer):
+            return "cancelled", ""
+        command = answer.command
+        self.runner.begin(answer.prompt.ids[-1], command.sampling, answer.seed)
+        options = self.options
+        while answer.count < answer.budget:
+            if self.options != options:
+                options = self.options
+                self._emit(OptionsApplied(options, command.request, answer.count))
+            forced = command.forced_ids[answer.count : answer.count + 1]
+            result = self.runner.step(options, forced[0] if forced else -1)
+            if result.token_id in self.tokenizer.stop_ids:
+                return "stop", ""
+            self._take_token(answer, result)
+            if self._interrupted():
+                return "cancelled", ""
+        if answer.budget == command.sampling.max_tokens:
+            return "length", ""
+        return "context", f"the context of {self.runner.context} tokens is full"
+
+    def _take_token(self, answer: _Answer, result: StepResult) -> None:
+        index = answer.count
+        answer.count += 1
+        self.progress += 1
+        if index == 0:
+            answer.first_token = time.monotonic()
+        answer.tokens.append(self._token(index, result))
+        for channel, text in answer.parser.feed([result.token_id]):
+            answer.deltas.append(Delta(index, channel, text))
+        if result.record is not None:
+            self._emit(Telemetry(answer.command.request, index, result.record))
+        if time.monotonic() - answer.flushed > _FLUSH_SECONDS:
+            self._flush(answer)
+
+    def _token(self, index: int, result: StepResult) -> Token:
+        token = Token(
+            index=index,
+            id=result.token_id,
+            piece=self.tokenizer.piece(result.token_id),
+            logprob=result.logprob,
+            router=result.options.router,
+            gsa=result.options.gsa,
+        )
+        if result.record is None:
+            return token
+        record = TapRecord(self.runner.layout, result.record)
+        log_z = record.scalar("logsumexp")
+        ids = [int(i) for i in record["top_ids"][:_TOP_SENT]]
+        logits = record["top_logits"][:_TOP_SENT]
+        return Token(
+            index=token.index,
+            id=token.id,
+            piece=token.piece,
+            logprob=token.logprob,
+            router=token.router,
+            gsa=token.gsa,
+            gsa_max=max(record["gsa_live"]),
+            saturated=int(sum(record["saturated"])),
+            top=[(i, logit - log_z) for i, logit in zip(ids, logits, strict=True)],
+            pieces=[self.tokenizer.piece(i) for i in ids],
+        )
+
+    def _flush(self, answer: _Answer) -> None:
+        if answer.tokens or answer.deltas:
+            self._emit(Tokens(answer.command.request, answer.tokens, answer.deltas))
+            answer.tokens, answer.deltas = [], []
+        answer.flushed = time.monotonic()
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def _finish(self, answer: _Answer, reason: StopReason, message: str) -> None:
+        final = answer.parser.finish(reason)
+        last = max(answer.count - 1, 0)
+        answer.deltas += [Delta(last, channel, text) for channel, text in final.deltas]
+        self._flush(answer)
+        now = time.monotonic()
+        decoding = now - answer.first_token
+        self._emit(
+            Finished(
+                request=answer.command.request,
+                reason=reason,
+                prompt_tokens=len(answer.prompt.ids),
+                reused_tokens=answer.reused,
+                tokens=answer.count,
+                thinking_tokens=final.thinking_tokens,
+                ttft_ms=1000 * (answer.first_token - answer.started) if answer.count else 0.0,
+                tok_s=(answer.count - 1) / decoding if answer.count > 1 and decoding > 0 else 0.0,
+                seed=answer.seed,
+                message=message,
+                tool_calls=final.tool_calls,
+                warnings=final.warnings,
+                telemetry_dropped=self._take_dropped(),
+            )
+        )
+
+
+def _common_length(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix."""
+    shorter = min(len(a), len(b))
+    if a[:shorter] == b[:shorter]:
+        return shorter
+    return next(i for i in range(shorter) if a[i] != b[i])
