@@ -246,7 +246,8 @@ class OptionsApplied(msgspec.Struct, tag=True):
 
 class Finished(msgspec.Struct, tag=True):
     """An answer ended. Sent exactly once per accepted request. `message` explains fault and
-    context."""
+    context. With `unclosed_thinking` the model stopped without closing its reasoning: the thinking
+    text is the answer."""
 
     request: int
     reason: StopReason
@@ -260,6 +261,7 @@ class Finished(msgspec.Struct, tag=True):
     message: str = ""
     tool_calls: list[ToolCall] = []
     warnings: list[str] = []
+    unclosed_thinking: bool = False
     telemetry_dropped: int = 0
 
 

@@ -108,7 +108,7 @@ class Session:
     # ---- before the first token ------------------------------------------------------------------
 
     def _prepare(self, command: Generate) -> _Answer:
-        self.encoder.validate(command.messages, command.tools)
+        self.encoder.validate(command.messages, command.tools, effort=command.effort)
         prompt = self.encoder.encode(command.messages, effort=command.effort, tools=command.tools)
         self._check_ids([*prompt.ids, *command.forced_ids])
         room = self.runner.context - len(prompt.ids)
@@ -170,6 +170,7 @@ class Session:
             forced = command.forced_ids[answer.count : answer.count + 1]
             result = self.runner.step(options, forced[0] if forced else -1)
             if result.token_id in self.tokenizer.stop_ids:
+                answer.parser.feed([result.token_id])
                 return "stop", ""
             self._take_token(answer, result)
             if self._interrupted():
@@ -185,8 +186,7 @@ class Session:
         if index == 0:
             answer.first_token = time.monotonic()
         answer.tokens.append(self._token(index, result))
-        for channel, text in answer.parser.feed([result.token_id]):
-            answer.deltas.append(Delta(index, channel, text))
+        answer.deltas += answer.parser.feed([result.token_id])
         if result.record is not None:
             self._emit(Telemetry(answer.command.request, index, result.record))
         if time.monotonic() - answer.flushed > _FLUSH_SECONDS:
@@ -230,8 +230,7 @@ class Session:
 
     def _finish(self, answer: _Answer, reason: StopReason, message: str) -> None:
         final = answer.parser.finish(reason)
-        last = max(answer.count - 1, 0)
-        answer.deltas += [Delta(last, channel, text) for channel, text in final.deltas]
+        answer.deltas += final.deltas
         self._flush(answer)
         now = time.monotonic()
         decoding = now - answer.first_token
@@ -249,6 +248,7 @@ class Session:
                 message=message,
                 tool_calls=final.tool_calls,
                 warnings=final.warnings,
+                unclosed_thinking=final.unclosed_thinking,
                 telemetry_dropped=self._take_dropped(),
             )
         )

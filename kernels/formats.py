@@ -19,8 +19,6 @@ NVFP4_BLOCK = 16
 MXFP4_BLOCK = 32
 FP8_TILE = 128
 
-_E2M1_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-
 
 class Nvfp4Weight(NamedTuple):
     """W = code * block scale * global scale.
@@ -55,12 +53,11 @@ class Nvfp4Rows(NamedTuple):
 
 def decode_e2m1(codes: Tensor) -> Tensor:
     """[...] uint8 codes 0..15 (bit 3 is the sign) -> fp32."""
-    table = torch.tensor(
-        [*_E2M1_MAGNITUDES, *(-v for v in _E2M1_MAGNITUDES)],
-        dtype=torch.float32,
-        device=codes.device,
-    )
-    return table[codes.to(torch.int32)]
+    magnitude = (codes & 7).float()
+    # 0, 1/2, 1, 3/2 in halves, then 2 and 3 in ones, then 4 and 6 in twos
+    coarse = torch.where(magnitude < 6, magnitude - 2, 2 * magnitude - 8)
+    value = torch.where(magnitude < 4, magnitude * 0.5, coarse)
+    return torch.where(codes > 7, -value, value)
 
 
 def round_e2m1(x: Tensor) -> Tensor:
