@@ -1,4 +1,4 @@
-"""`python -m engine --fd N`: the engine process, started by the app with one end of a socket pair."""
+"""`python -m engine --fd N`: the engine process, started by the app with a socket of its own."""
 
 import argparse
 import sys
