@@ -19,7 +19,7 @@ from engine.state import LOOKAHEAD, RingSnapshot, SequenceState
 from engine.taps import TapWriter
 from engine.telemetry import TapLayout
 from kernels.formats import NVFP4_BLOCK
-from kernels.sample.reference import SampleSettings, sample
+from kernels.sample.reference import SampleSettings
 
 PREFILL_CHUNK = 128
 
@@ -167,7 +167,7 @@ class Runner:
         out = self.model(self._token, self.state, options, tap)
         assert out is not None
         logits = out[0]
-        chosen, kept = sample(logits, self._settings, position)
+        chosen, kept = self.model.ops.sample(logits, self._settings, position)
         logprob = (logits.take(chosen) - torch.logsumexp(logits, 0)).double()
         self._token.copy_(chosen)
         finite = logits.isfinite().all()

@@ -40,13 +40,10 @@ class TapWriter:
         self._views["saturated"][layer, index].copy_(rows.saturated.sum())
         self._views["flushed"][layer, index].copy_(rows.flushed.sum())
 
-    def attention(self, layer: int, tap: AttentionTap, visible: Tensor | None) -> None:
-        """visible: 0-d, how many compressed rows the query could see."""
+    def attention(self, layer: int, tap: AttentionTap) -> None:
         self.write("sink_mass", tap.sink, layer)
         self.write("window_mass", tap.window, layer)
         self.write("compressed_mass", tap.compressed, layer)
-        if visible is not None:
-            self.write("visible_blocks", visible, layer)
 
     def heaviest_blocks(self, layer: int, mass: Tensor, block_ids: Tensor | None) -> None:
         """Ids of the compressed rows with the largest mass [K]; block_ids [K] names them (None:

@@ -65,8 +65,9 @@ class CheckpointFiles:
         if info.start == info.end:
             return torch.empty(info.shape, dtype=dtype, device=device)
         data = self._map(info.file)
-        raw = torch.frombuffer(data, dtype=torch.uint8, count=info.end - info.start,
-                               offset=info.start)  # fmt: skip
+        raw = torch.frombuffer(
+            data, dtype=torch.uint8, count=info.end - info.start, offset=info.start
+        )
         # The clone also aligns the bytes, which the file does not promise.
         return raw.clone().view(dtype).view(info.shape).to(device)
 

@@ -13,17 +13,14 @@ from torch import Tensor
 from engine.model.linear import Activation, Linear
 from engine.model.step import StepContext
 from engine.state import CompressorState, LayerState
-from kernels.attention.reference import attend, window_visible
-from kernels.compressor.reference import pool_blocks, store_rows
-from kernels.indexer.reference import index_scores, select_blocks
-from kernels.residual.reference import rms_norm, rope_phases, rotate
+from kernels.residual.reference import rms_norm
 
 
 @dataclass(slots=True)
 class Compressor:
     """Pools token rows into one row per block.
 
-    wkv, wgate: [F, H]; ape: [ratio, F] fp32; norm: [D] fp32. `is_index` picks the index keys' tail.
+    wkv, wgate: [F, H]; ape: [ratio, F] fp32; norm: [D] fp32. is_index: makes index keys, not KV.
     """
 
     wkv: Tensor
@@ -36,19 +33,22 @@ class Compressor:
 
     def __call__(self, h: Tensor, state: CompressorState, step: StepContext) -> None:
         """Take the chunk's rows h [T, H] and write every block they complete into state.blocks."""
-        config = step.config
         wide = h.float()
-        kv = wide @ self.wkv.float().T
-        score = wide @ self.wgate.float().T + self.ape[step.positions % self.ratio]
-        pooled, block, complete = pool_blocks(
-            kv, score, state.kv, state.score, step.position, ratio=self.ratio, overlap=self.overlap
+        step.ops.compress(
+            wide @ self.wkv.float().T,
+            wide @ self.wgate.float().T,
+            self.ape,
+            self.norm,
+            state.kv,
+            state.score,
+            state.blocks,
+            step.position,
+            step.compress_frequencies,
+            ratio=self.ratio,
+            overlap=self.overlap,
+            rounding=step.numerics.index_rounding if self.is_index else step.numerics.kv_rounding,
+            eps=step.config.norm_eps,
         )
-        rows = rms_norm(pooled.to(h.dtype), self.norm, config.norm_eps)
-        phases = rope_phases(block * self.ratio, step.compress_frequencies)
-        rows = rotate(rows, *phases)
-        rows = step.index_round_trip(rows) if self.is_index else step.kv_round_trip(rows)
-        unused = state.blocks.shape[0] - 1
-        state.blocks.index_copy_(0, torch.where(complete, block, unused), rows)
 
 
 @dataclass(slots=True)
@@ -64,15 +64,20 @@ class Indexer:
     ) -> tuple[Tensor, Tensor]:
         """-> block ids [T, K] and which of them count [T, K]. Compresses first: a block that this
         very token completes takes part."""
-        config = step.config
         self.compressor(h, state, step)
-        q = self.wq_b(latent).to(h.dtype).unflatten(-1, (config.index_heads, -1))
-        q = step.index_round_trip(rotate(q, *step.compress_phases))
-        scale = (config.index_head_dim * config.index_heads) ** -0.5
-        weights = (h.float() @ self.weights_proj.float().T) * scale
-        keys = state.blocks[:-1]
-        visible = (step.positions + 1) // self.compressor.ratio
-        return select_blocks(index_scores(q, keys, weights), visible, config.index_top_k)
+        ids: Tensor
+        ids, chosen = step.ops.choose_blocks(
+            self.wq_b(latent),
+            h.float() @ self.weights_proj.float().T,
+            state.blocks[:-1],
+            step.positions,
+            *step.compress_phases,
+            ratio=self.compressor.ratio,
+            top_k=step.config.index_top_k,
+            fp4=step.numerics.index_fp4,
+            dtype=h.dtype,
+        )
+        return ids, chosen
 
 
 @dataclass(slots=True)
@@ -94,30 +99,39 @@ class Attention:
     def __call__(self, h: Tensor, state: LayerState, step: StepContext) -> Tensor:
         """h [T, H], already normed, at step.positions -> [T, H] fp32. Updates `state`."""
         config, layer = step.config, self.layer
-        plain = self.compressor is None
-        phases = step.window_phases if plain else step.compress_phases
+        phases = step.window_phases if self.compressor is None else step.compress_phases
         act = step.activation(h, layer, "attn_in")
-
         latent_x = rms_norm(self.wq_a(act).to(h.dtype), self.q_norm, config.norm_eps)
         latent = step.activation(latent_x, layer, "q_latent")
-        q = self.wq_b(latent).to(h.dtype).unflatten(-1, (config.num_heads, -1))
-        q = rotate(rms_norm(q, None, config.norm_eps), *phases)
-
-        kv = rms_norm(self.wkv(act).to(h.dtype), self.kv_norm, config.norm_eps)
-        kv = step.kv_round_trip(rotate(kv, *phases))
-        window = _window_rows(state.window, kv, step)
-        store_rows(state.window, kv, step.position)
-        seen = window_visible(h.shape[0], config.window, step.position)
-
+        q, kv = step.ops.attention_inputs(
+            self.wq_b(latent),
+            self.wkv(act),
+            self.kv_norm,
+            *phases,
+            heads=config.num_heads,
+            eps=config.norm_eps,
+            kv_fp8=step.numerics.kv_fp8,
+            dtype=h.dtype,
+        )
         rows, visible, ids = self._compressed(h, latent, state, step)
-        out, tap = attend(q, window, seen, rows, visible, self.sink, step.tap is not None)
-        if step.tap is not None and tap is not None:
-            blocks = None if plain else self._visible_blocks(step)[-1]
-            step.tap.attention(layer, tap, blocks)
-            if not plain:
+        out, tap = step.ops.attend(
+            q,
+            kv,
+            state.window,
+            step.position,
+            rows,
+            visible,
+            self.sink,
+            *phases,
+            window=config.window,
+            tap=step.tap is not None,
+        )
+        if step.tap is not None:
+            step.tap.attention(layer, tap)
+            if self.compressor is not None:
+                step.tap.write("visible_blocks", self._visible_blocks(step)[-1], layer)
                 step.tap.heaviest_blocks(layer, tap.rows, None if ids is None else ids[-1])
 
-        out = rotate(out, *phases, inverse=True)
         grouped = out.flatten(1).unflatten(-1, (config.o_groups, -1))
         z = self.wo_a(step.activation(grouped, layer, "o_a_in")).flatten(1).to(h.dtype)
         return self.wo_b(step.activation(z, layer, "o_b_in"))
@@ -145,10 +159,3 @@ class Attention:
         """[T] how many blocks have ended at or before each query."""
         assert self.compressor is not None
         return (step.positions + 1) // self.compressor.ratio
-
-
-def _window_rows(ring: Tensor, kv: Tensor, step: StepContext) -> Tensor:
-    """The window-1 rows before this chunk and the chunk's own: [window-1+T, D]."""
-    past = step.position - (step.config.window - 1)
-    slots = (past + torch.arange(step.config.window - 1, device=kv.device)) % ring.shape[0]
-    return torch.cat((ring[slots], kv))

@@ -5,14 +5,14 @@ tensor by tensor, and its source is let go.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.checkpoint.files import TensorSource
 from engine.checkpoint.weights import StoredLinear, WeightReader, as_nvfp4
-from engine.errors import CheckpointError, EngineError
+from engine.errors import CheckpointError
 from engine.model.attention import Attention, Compressor, Indexer
 from engine.model.config import ModelConfig
 from engine.model.experts import build_experts
@@ -25,13 +25,14 @@ from engine.model.linear import (
     Nvfp4Linear,
 )
 from engine.model.moe import Nvfp4MoE, Router, SharedExpert
+from engine.model.ops import Ops, Plan
 from engine.model.step import Frequencies, Numerics
-from engine.model.transformer import HyperSite, Layer, Transformer
+from engine.model.transformer import Layer, Transformer
 from engine.protocol import PlanRow, Precision
 from kernels import linear as linear_ops
 from kernels import router as router_ops
-from kernels.dispatch import Impl, Op, Refusal, select
 from kernels.formats import Nvfp4Weight
+from kernels.residual.reference import HyperSite
 
 Progress = Callable[[str, int, int], None]
 
@@ -63,19 +64,9 @@ class Builder:
     precision: Precision
     device: torch.device
     dtype: torch.dtype
-    plan: dict[str, PlanRow] = field(default_factory=dict)
+    plan: Plan
     resident_bytes: int = 0
     active_bytes: int = 0
-
-    def pick(self, op: Op) -> Impl:
-        """The implementation of an op here, noted in the plan."""
-        chosen = select(op, self.device)
-        if isinstance(chosen, Refusal):
-            raise EngineError(chosen.reason)
-        self.plan.setdefault(
-            op.name, PlanRow(op.name, chosen.name, f"first that runs on {self.device.type}")
-        )
-        return chosen
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """A small parameter, in fp32."""
@@ -105,7 +96,7 @@ class Builder:
 
     def to_linear(self, stored: StoredLinear) -> Linear:
         if self.precision == "nvfp4" or stored.format == "nvfp4":
-            return Nvfp4Linear(self.pick(linear_ops.OP), as_nvfp4(stored), stored.input_scale)
+            return Nvfp4Linear(self.plan.pick(linear_ops.OP), as_nvfp4(stored), stored.input_scale)
         if stored.format == "fp8":
             assert stored.scale is not None
             return Fp8Linear(stored.weight, stored.scale)
@@ -124,7 +115,7 @@ class Builder:
                 flat.scale.unflatten(0, (groups, rows)),
                 flat.scale_2,
             )
-            impl = self.pick(linear_ops.GROUPED_OP)
+            impl = self.plan.pick(linear_ops.GROUPED_OP)
             built = Nvfp4GroupedLinear(impl, weight, stored.input_scale)
         else:
             # The reference keeps o_a in bf16 and does not quantise its input (architecture.md 5).
@@ -155,7 +146,7 @@ def build_model(
     """
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     reader = WeightReader(source, device)
-    build = Builder(config, reader, precision, device, dtype)
+    build = Builder(config, reader, precision, device, dtype, Plan(device))
     total = sum(info.end - info.start for info in reader.infos.values())
     hidden, vocab = config.hidden_size, config.vocab_size
 
@@ -178,13 +169,14 @@ def build_model(
         head=build.linear("head", vocab, hidden, "lm_head"),
         frequencies=Frequencies(config, device),
         numerics=numerics or Numerics(),
+        ops=Ops.resolve(build.plan),
         dtype=dtype,
     )
     reader.finish()
     sites = ("ffn_in", "w2_in")
     return Built(
         model,
-        list(build.plan.values()),
+        list(build.plan.rows.values()),
         {kind: "+".join(sorted(found)) for kind, found in reader.formats.items()},
         {site: [scales[i] for scales in stored_scales] for i, site in enumerate(sites)},
         reader.parameters,
@@ -207,6 +199,7 @@ def _layer(build: Builder, index: int) -> tuple[Layer, tuple[float, float]]:
     rows = config.streams * (config.streams + 2)
     moe, scales = _moe(build, index, f"{prefix}.ffn")
     return Layer(
+        index=index,
         attn_site=_site(build, f"{prefix}.hc_attn", rows, 3),
         attn_norm=build.vector(f"{prefix}.attn_norm.weight", config.hidden_size),
         attention=_attention(build, index, f"{prefix}.attn"),
@@ -284,8 +277,8 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     stored = build.reader.linear(prefix, (config.num_experts, config.hidden_size), "router gate")
     weight = as_nvfp4(stored)
     gate = Bf16Linear(stored.dequantise().to(build.dtype))
-    gate_nvfp4 = Nvfp4Linear(build.pick(linear_ops.OP), weight, stored.input_scale)
-    fused = build.pick(router_ops.FUSED_OP)
+    gate_nvfp4 = Nvfp4Linear(build.plan.pick(linear_ops.OP), weight, stored.input_scale)
+    fused = build.plan.pick(router_ops.FUSED_OP)
     assert fused.prepare is not None
     build.resident_bytes += gate.size_bytes + gate_nvfp4.size_bytes
     build.active_bytes += gate_nvfp4.size_bytes
@@ -300,6 +293,12 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     else:
         bias = build.vector(f"{prefix}.bias", config.num_experts)
     return Router(
-        index, gate, gate_nvfp4, fused, fused.prepare(weight), build.pick(router_ops.EPILOGUE_OP),
-        bias, tid2eid,
-    )  # fmt: skip
+        layer=index,
+        gate=gate,
+        gate_nvfp4=gate_nvfp4,
+        fused=fused,
+        fused_gate=fused.prepare(weight),
+        topk=build.plan.pick(router_ops.EPILOGUE_OP),
+        bias=bias,
+        tid2eid=tid2eid,
+    )

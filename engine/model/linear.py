@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from engine.model.ops import Run
 from engine.protocol import GsaMode
 from engine.taps import TapWriter
 from kernels.dispatch import Impl
-from kernels.formats import Nvfp4Rows, Nvfp4Weight, quantise_nvfp4_rows
+from kernels.formats import Nvfp4Rows, Nvfp4Weight
 from kernels.linear.reference import dense_linear, fp8_linear
 
 
@@ -20,14 +21,22 @@ class Activation:
     """One activation tensor [T, ..., K] and its quantised form.
 
     Args:
-        x: the tensor. mode: where gsa comes from. tap, layer, site: where to record it, or None.
+        x: the tensor. mode: where gsa comes from. quantise: the op. tap, layer, site: where to
+            record it, or None.
     """
 
     def __init__(
-        self, x: Tensor, mode: GsaMode, tap: TapWriter | None = None, layer: int = 0, site: str = ""
+        self,
+        x: Tensor,
+        mode: GsaMode,
+        quantise: Run,
+        tap: TapWriter | None = None,
+        layer: int = 0,
+        site: str = "",
     ) -> None:
         self.x = x
         self.mode = mode
+        self._quantise = quantise
         self._tap = tap
         self._place = (layer, site)
         self._rows: Nvfp4Rows | None = None
@@ -39,12 +48,12 @@ class Activation:
         Where projections of one input store different scales, the first one's rows are recorded.
         """
         if self.mode == "checkpoint" and input_scale is not None:
-            rows = quantise_nvfp4_rows(self.x, input_scale)
+            rows: Nvfp4Rows = self._quantise(self.x, input_scale)
             self._record(rows)
             return rows
         if self._rows is None:
-            self._rows = quantise_nvfp4_rows(self.x)
-            self._record(self._rows)
+            self._rows = rows = self._quantise(self.x)
+            self._record(rows)
         return self._rows
 
     def _record(self, rows: Nvfp4Rows) -> None:

@@ -11,7 +11,7 @@ from engine.model.linear import Activation, Linear, Nvfp4Linear
 from engine.model.step import StepContext
 from engine.protocol import RouterPath
 from kernels.dispatch import Impl
-from kernels.formats import Nvfp4Rows, quantise_nvfp4_rows
+from kernels.formats import Nvfp4Rows
 from kernels.moe.reference import ExpertWeights, clamped_swiglu, experts
 from kernels.router import reference as routing
 
@@ -98,11 +98,12 @@ class Nvfp4Experts:
     def __call__(self, act: Activation, chosen: Routing, step: StepContext) -> Tensor:
         ids = chosen.expert_ids
         stored = act.mode == "checkpoint"
-        rows = act.nvfp4()
         if stored and self.w13_input_scale is not None:
             per_choice = act.x.unsqueeze(1).expand(-1, ids.shape[1], -1)
-            rows = quantise_nvfp4_rows(per_choice, self.w13_input_scale[ids].unsqueeze(-1))
+            rows = step.ops.quantise(per_choice, self.w13_input_scale[ids].unsqueeze(-1))
             step.record(self.layer, "ffn_in", rows)
+        else:
+            rows = act.nvfp4()
         mid_gsa = None
         if stored and self.w2_input_scale is not None:
             mid_gsa = self.w2_input_scale[ids].unsqueeze(-1)
@@ -113,7 +114,7 @@ class Nvfp4Experts:
             ids,
             chosen.expert_weights,
             limit=step.config.swiglu_limit,
-            quantise_mid=lambda hidden: quantise_nvfp4_rows(hidden, mid_gsa),
+            quantise_mid=lambda hidden: step.ops.quantise(hidden, mid_gsa),
         )
         if mid is not None:
             step.record(self.layer, "w2_in", mid)

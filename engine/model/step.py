@@ -7,13 +7,12 @@ from torch import Tensor
 
 from engine.model.config import ModelConfig
 from engine.model.linear import Activation
+from engine.model.ops import Ops
 from engine.protocol import StepOptions
 from engine.taps import TapWriter
-from kernels.formats import MXFP4_BLOCK, Nvfp4Rows, fp4_round_trip, fp8_round_trip
-from kernels.indexer.reference import hadamard
+from kernels.compressor.reference import Rounding
+from kernels.formats import Nvfp4Rows
 from kernels.residual.reference import rope_frequencies, rope_phases, yarn_frequencies
-
-_KV_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,14 @@ class Numerics:
 
     kv_fp8: bool = True
     index_fp4: bool = True
+
+    @property
+    def kv_rounding(self) -> Rounding:
+        return "kv" if self.kv_fp8 else "none"
+
+    @property
+    def index_rounding(self) -> Rounding:
+        return "index" if self.index_fp4 else "none"
 
 
 class Frequencies:
@@ -50,9 +57,11 @@ class StepContext:
         frequencies: Frequencies,
         options: StepOptions,
         numerics: Numerics,
+        ops: Ops,
         tap: TapWriter | None,
     ) -> None:
         self.config = config
+        self.ops = ops
         self.token_ids = token_ids
         self.position = position
         self.positions = position + torch.arange(token_ids.shape[0], device=token_ids.device)
@@ -64,25 +73,9 @@ class StepContext:
         self.compress_phases = rope_phases(self.positions, frequencies.compress)
 
     def activation(self, x: Tensor, layer: int, site: str) -> Activation:
-        return Activation(x, self.options.gsa, self.tap, layer, site)
+        return Activation(x, self.options.gsa, self.ops.quantise, self.tap, layer, site)
 
     def record(self, layer: int, site: str, rows: Nvfp4Rows) -> None:
         """Note a quantised activation that did not come from `activation`."""
         if self.tap is not None:
             self.tap.site(layer, site, rows)
-
-    def kv_round_trip(self, rows: Tensor) -> Tensor:
-        """KV rows [..., D] with all but the rotary dims through FP8 blocks of 64."""
-        if not self.numerics.kv_fp8:
-            return rows
-        plain = rows.shape[-1] - self.config.rope_dims
-        block = _KV_BLOCK if plain % _KV_BLOCK == 0 else plain
-        head = fp8_round_trip(rows[..., :plain], block).to(rows.dtype)
-        return torch.cat((head, rows[..., plain:]), -1)
-
-    def index_round_trip(self, rows: Tensor) -> Tensor:
-        """Index queries or keys [..., d]: Hadamard, then FP4 blocks of 32."""
-        if not self.numerics.index_fp4:
-            return rows
-        block = min(MXFP4_BLOCK, rows.shape[-1])
-        return fp4_round_trip(hadamard(rows), block).to(rows.dtype)

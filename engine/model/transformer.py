@@ -14,44 +14,19 @@ from engine.model.attention import Attention
 from engine.model.config import ModelConfig
 from engine.model.linear import Linear
 from engine.model.moe import Nvfp4MoE
+from engine.model.ops import Ops
 from engine.model.step import Frequencies, Numerics, StepContext
 from engine.protocol import StepOptions
 from engine.state import SequenceState
 from engine.taps import TapWriter
-from kernels.residual.reference import (
-    HyperMix,
-    hyper_collapse,
-    hyper_expand,
-    hyper_head,
-    hyper_mix,
-    rms_norm,
-)
-
-
-@dataclass(slots=True)
-class HyperSite:
-    """Parameters of one hyper-connection site, fp32 (architecture.md 3.2)."""
-
-    fn: Tensor
-    base: Tensor
-    scale: Tensor
-
-    def mix(self, streams: Tensor, config: ModelConfig) -> HyperMix:
-        return hyper_mix(
-            streams,
-            self.fn,
-            self.base,
-            self.scale,
-            iterations=config.sinkhorn_iterations,
-            eps=config.hyper_eps,
-            norm_eps=config.norm_eps,
-        )
+from kernels.residual.reference import HyperMix, HyperSite
 
 
 @dataclass(slots=True)
 class Layer:
     """Attention and MoE, each behind a hyper-connection site and a norm."""
 
+    index: int
     attn_site: HyperSite
     attn_norm: Tensor
     attention: Attention
@@ -72,6 +47,7 @@ class Transformer:
     head: Linear
     frequencies: Frequencies
     numerics: Numerics
+    ops: Ops
     dtype: torch.dtype
 
     def __call__(
@@ -95,35 +71,38 @@ class Transformer:
         """
         config = self.config
         step = StepContext(
-            config, token_ids, state.position, self.frequencies, options, self.numerics, tap
+            config,
+            token_ids,
+            state.position,
+            self.frequencies,
+            options,
+            self.numerics,
+            self.ops,
+            tap,
         )
+        rates = {"eps": config.hyper_eps, "norm_eps": config.norm_eps}
+        rounds = {**rates, "iterations": config.sinkhorn_iterations}
         embedded = self.embed[token_ids].to(self.dtype)
         streams = embedded.unsqueeze(1).expand(-1, config.streams, -1)
-        for index, (layer, layer_state) in enumerate(zip(self.layers, state.layers, strict=True)):
-            mix = layer.attn_site.mix(streams, config)
-            h = rms_norm(hyper_collapse(streams, mix.pre), layer.attn_norm, config.norm_eps)
+        y: Tensor | None = None
+        mix: HyperMix | None = None
+        for layer, layer_state in zip(self.layers, state.layers, strict=True):
+            site, norm = layer.attn_site, layer.attn_norm
+            streams, mix, h = self.ops.boundary(streams, y, mix, site, norm, **rounds)
+            if tap is not None and layer.index:
+                tap.streams(layer.index - 1, streams[-1])
             y = layer.attention(h, layer_state, step)
-            streams = hyper_expand(streams, y.to(self.dtype), mix)
-
-            mix = layer.ffn_site.mix(streams, config)
-            g = rms_norm(hyper_collapse(streams, mix.pre), layer.ffn_norm, config.norm_eps)
+            site, norm = layer.ffn_site, layer.ffn_norm
+            streams, mix, g = self.ops.boundary(streams, y, mix, site, norm, **rounds)
             y = layer.moe(g, step)
-            streams = hyper_expand(streams, y.to(self.dtype), mix)
-            if tap is not None:
-                tap.streams(index, streams[-1])
         state.position += token_ids.shape[0]
-        return self._logits(streams, step) if with_logits else None
-
-    def _logits(self, streams: Tensor, step: StepContext) -> Tensor:
-        config, site = self.config, self.head_site
-        collapsed = hyper_head(
-            streams,
-            site.fn,
-            site.base,
-            site.scale,
-            eps=config.hyper_eps,
-            norm_eps=config.norm_eps,
+        if not with_logits:
+            return None
+        streams, normed = self.ops.head_boundary(
+            streams, y, mix, self.head_site, self.norm, **rates
         )
-        normed = rms_norm(collapsed, self.norm, config.norm_eps)
+        last = config.num_layers - 1
+        if tap is not None:
+            tap.streams(last, streams[-1])
         # The head has one site of its own; it is recorded with the last layer.
-        return self.head(step.activation(normed, config.num_layers - 1, "head_in"))
+        return self.head(step.activation(normed, last, "head_in"))

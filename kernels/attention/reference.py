@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernels.cache import kv_round_trip, store_rows
+from kernels.residual.reference import rms_norm, rotate
+
 
 class AttentionTap(NamedTuple):
     """Where the attention of the last query went, mean over heads.
@@ -20,6 +23,66 @@ class AttentionTap(NamedTuple):
     window: Tensor
     compressed: Tensor
     rows: Tensor
+
+
+def attention_inputs(
+    q: Tensor,
+    kv: Tensor,
+    kv_norm: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    heads: int,
+    eps: float,
+    kv_fp8: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Projections to queries and the new KV row: norms, rotation, cache rounding.
+
+    Args:
+        q: [T, A*D] fp32; each head gets a weightless norm. kv: [T, D] fp32; kv_norm: [D] fp32.
+        cos, sin: [T, r/2] phases of the tokens. kv_fp8: round KV as the cache does.
+
+    Returns:
+        [T, A, D] and [T, D] in dtype.
+    """
+    queries = q.to(dtype).unflatten(-1, (heads, -1))
+    queries = rotate(rms_norm(queries, None, eps), cos, sin)
+    rows = rotate(rms_norm(kv.to(dtype), kv_norm, eps), cos, sin)
+    return queries, kv_round_trip(rows, 2 * cos.shape[-1]) if kv_fp8 else rows
+
+
+def attend_cached(
+    q: Tensor,
+    kv: Tensor,
+    ring: Tensor,
+    position: Tensor,
+    compressed: Tensor | None,
+    visible: Tensor | None,
+    sink: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    window: int,
+    tap: bool,
+) -> tuple[Tensor, AttentionTap | None]:
+    """Attention of a chunk over the ring, itself and the compressed rows, rotated back.
+
+    Args:
+        q: [T, A, D], kv: [T, D], from `attention_inputs`.
+        ring: [R, D], R >= window - 1 + T for the kernels; the chunk's rows are stored in it.
+        position: 0-d int64 of the first token.
+        compressed, visible: as in `attend`.
+
+    Returns:
+        [T, A, D] in q.dtype, its rotary dims turned back by the query's own phases, and the tap.
+    """
+    past = position - (window - 1) + torch.arange(window - 1, device=kv.device)
+    rows = torch.cat((ring[past % ring.shape[0]], kv))
+    store_rows(ring, kv, position)
+    seen = window_visible(q.shape[0], window, position)
+    out, record = attend(q, rows, seen, compressed, visible, sink, tap)
+    return rotate(out, cos, sin, inverse=True), record
 
 
 def attend(

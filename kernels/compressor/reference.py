@@ -5,8 +5,53 @@ Nothing is a running sum, so writing a position twice is harmless and going back
 position.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+from kernels.cache import index_round_trip, kv_round_trip, store_rows
+from kernels.residual.reference import rms_norm, rope_phases, rotate
+
+Rounding = Literal["kv", "index", "none"]
+
+
+def compress(
+    kv: Tensor,
+    gate: Tensor,
+    ape: Tensor,
+    norm: Tensor,
+    ring_kv: Tensor,
+    ring_score: Tensor,
+    blocks: Tensor,
+    position: Tensor,
+    frequencies: Tensor,
+    *,
+    ratio: int,
+    overlap: bool,
+    rounding: Rounding,
+    eps: float,
+) -> None:
+    """Take the chunk's projections and write every block they complete, in place.
+
+    Args:
+        kv, gate: [T, F] fp32 projections. ape: [ratio, F] fp32, added to the gate by slot.
+        norm: [D] fp32. ring_kv, ring_score: [R, F] fp32. blocks: [C + 1, D]; the last row takes the
+            writes of blocks that are not complete. position: 0-d int64 of the first token.
+        frequencies: [r/2]; a block rotates at the position of its first token.
+    """
+    positions = position + torch.arange(kv.shape[0], device=kv.device)
+    score = gate + ape[positions % ratio]
+    pooled, block, complete = pool_blocks(
+        kv, score, ring_kv, ring_score, position, ratio=ratio, overlap=overlap
+    )
+    rows = rms_norm(pooled.to(blocks.dtype), norm, eps)
+    rows = rotate(rows, *rope_phases(block * ratio, frequencies))
+    if rounding == "kv":
+        rows = kv_round_trip(rows, 2 * frequencies.shape[0])
+    elif rounding == "index":
+        rows = index_round_trip(rows)
+    blocks.index_copy_(0, torch.where(complete, block, blocks.shape[0] - 1), rows)
 
 
 def history_length(ratio: int, overlap: bool) -> int:
@@ -38,7 +83,7 @@ def pool_blocks(
 
     With overlap, block w pools the first-half channels of block w-1 and the second-half channels of
     block w; before the first block there is nothing (weight 0).
-    """  # fmt: skip
+    """
     num_tokens, device = kv.shape[0], kv.device
     history = history_length(ratio, overlap)
     ring = ring_kv.shape[0]
@@ -66,14 +111,3 @@ def pool_blocks(
     store_rows(ring_kv, kv, position)
     store_rows(ring_score, score, position)
     return pooled, block, complete
-
-
-def store_rows(ring: Tensor, rows: Tensor, position: Tensor) -> None:
-    """Write rows [T, F] of positions position.. into ring [R, F] at slot position mod R, in place.
-
-    Of a chunk longer than the ring only the last R rows are written.
-    """
-    kept = rows[-ring.shape[0] :]
-    first = position + rows.shape[0] - kept.shape[0]
-    slots = (first + torch.arange(kept.shape[0], device=rows.device)) % ring.shape[0]
-    ring.index_copy_(0, slots, kept.to(ring.dtype))

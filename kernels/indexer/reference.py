@@ -3,18 +3,38 @@
 import torch
 from torch import Tensor
 
+from kernels.cache import index_round_trip
+from kernels.residual.reference import rotate
 
-def hadamard(x: Tensor) -> Tensor:
-    """Normalised Walsh-Hadamard over the last axis (a power of two), natural order, in x.dtype."""
-    size = x.shape[-1]
-    wide = x.float()
-    span = 1
-    while span < size:
-        pairs = wide.unflatten(-1, (-1, 2, span))
-        low, high = pairs[..., 0, :], pairs[..., 1, :]
-        wide = torch.stack((low + high, low - high), -2).flatten(-3)
-        span *= 2
-    return (wide * size**-0.5).to(x.dtype)
+
+def choose_blocks(
+    q: Tensor,
+    head_weights: Tensor,
+    keys: Tensor,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    ratio: int,
+    top_k: int,
+    fp4: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The compressed blocks each query attends to.
+
+    Args:
+        q: [T, a*d] fp32 projections. head_weights: [T, a] fp32, projections without their scale.
+        keys: [C, d] index keys. positions: [T]. fp4: round as the cache does.
+
+    Returns:
+        ids [T, top_k] int64 and chosen [T, top_k] bool, as `select_blocks`.
+    """
+    heads, width = head_weights.shape[1], keys.shape[1]
+    queries = rotate(q.to(dtype).unflatten(-1, (heads, width)), cos, sin)
+    if fp4:
+        queries = index_round_trip(queries)
+    scores = index_scores(queries, keys, head_weights * (width * heads) ** -0.5)
+    return select_blocks(scores, (positions + 1) // ratio, top_k)
 
 
 def index_scores(q: Tensor, keys: Tensor, head_weights: Tensor) -> Tensor:

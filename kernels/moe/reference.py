@@ -91,16 +91,20 @@ def experts(
 
     One token reads its own experts only; more tokens walk over all experts, each of which sees
     every row, with weight 0 where it was not chosen.
-    """  # fmt: skip
+    """
     if expert_ids.shape[0] == 1:
         return _one_token(rows, weights, expert_ids[0], expert_weights[0], limit, quantise_mid)
     return _all_experts(rows, weights, expert_ids, expert_weights, limit, quantise_mid), None
 
 
 def _one_token(
-    rows: Nvfp4Rows, weights: ExpertWeights, ids: Tensor, mix: Tensor, limit: float,
+    rows: Nvfp4Rows,
+    weights: ExpertWeights,
+    ids: Tensor,
+    mix: Tensor,
+    limit: float,
     quantise_mid: Quantise,
-) -> tuple[Tensor, Nvfp4Rows]:  # fmt: skip
+) -> tuple[Tensor, Nvfp4Rows]:
     w13, w2 = weights.expand(ids)
     x = rows.values[0].unsqueeze(-1)  # [H, 1], or [K, H, 1]
     halves = (w13 @ x).squeeze(-1).unflatten(-1, (2, -1))
@@ -113,9 +117,13 @@ def _one_token(
 
 
 def _all_experts(
-    rows: Nvfp4Rows, weights: ExpertWeights, ids: Tensor, mix: Tensor, limit: float,
+    rows: Nvfp4Rows,
+    weights: ExpertWeights,
+    ids: Tensor,
+    mix: Tensor,
+    limit: float,
     quantise_mid: Quantise,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     out = torch.zeros(ids.shape[0], weights.w2.shape[1], device=ids.device)
     hidden = torch.zeros(*ids.shape, weights.w13.shape[1] // 2, device=ids.device)
     per_choice = rows.values.dim() == 3

@@ -18,6 +18,59 @@ class HyperMix(NamedTuple):
     comb: Tensor
 
 
+class HyperSite(NamedTuple):
+    """Parameters of a site, fp32: fn [M, S*H], base [M], scale [3], with M = 2S + S*S; at the head
+    M = S and scale is [1]."""
+
+    fn: Tensor
+    base: Tensor
+    scale: Tensor
+
+
+def boundary(
+    streams: Tensor,
+    y: Tensor | None,
+    mix: HyperMix | None,
+    site: HyperSite,
+    norm: Tensor,
+    *,
+    iterations: int,
+    eps: float,
+    norm_eps: float,
+) -> tuple[Tensor, HyperMix, Tensor]:
+    """What stands between two sublayers: put the last one's output into the streams, then make the
+    next one's input from them.
+
+    Args:
+        streams: [T, S, H]. y: [T, H] output of the sublayer before and its mix; None before the
+        first. site, norm: of the sublayer after.
+
+    Returns:
+        the new streams, the next sublayer's mix, and its normed input [T, H] in the streams' dtype.
+    """
+    if y is not None and mix is not None:
+        streams = hyper_expand(streams, y.to(streams.dtype), mix)
+    mix = hyper_mix(streams, site, iterations=iterations, eps=eps, norm_eps=norm_eps)
+    return streams, mix, rms_norm(hyper_collapse(streams, mix.pre), norm, norm_eps)
+
+
+def head_boundary(
+    streams: Tensor,
+    y: Tensor,
+    mix: HyperMix,
+    site: HyperSite,
+    norm: Tensor,
+    *,
+    eps: float,
+    norm_eps: float,
+) -> tuple[Tensor, Tensor]:
+    """After the last sublayer: the final streams and the head's normed input [T, H]."""
+    streams = hyper_expand(streams, y.to(streams.dtype), mix)
+    mixes = _stream_dot(streams, site.fn, norm_eps)
+    collapsed = hyper_collapse(streams, torch.sigmoid(mixes * site.scale + site.base) + eps)
+    return streams, rms_norm(collapsed, norm, norm_eps)
+
+
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """weight * x / rms(x) over the last axis; the multiply happens before the cast back to
     x.dtype."""
@@ -43,7 +96,7 @@ def yarn_frequencies(
     original_context: int,
 ) -> Tensor:
     """[dims/2] fp32 with YaRN: slow pairs divided by factor, a ramp between, no attention factor
-    (architecture.md 2)."""  # fmt: skip
+    (architecture.md 2)."""
 
     def pair_of(rotations: float) -> float:
         turns = math.log(original_context / (rotations * 2 * math.pi))
@@ -87,23 +140,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool = False) -> Ten
 
 
 def hyper_mix(
-    streams: Tensor,
-    fn: Tensor,
-    base: Tensor,
-    scale: Tensor,
-    *,
-    iterations: int,
-    eps: float,
-    norm_eps: float,
+    streams: Tensor, site: HyperSite, *, iterations: int, eps: float, norm_eps: float
 ) -> HyperMix:
-    """The mixes of one site from the streams before its sublayer (architecture.md 3.2).
+    """The mixes of one site from the streams [T, S, H] before its sublayer (architecture.md 3.2).
 
-    Args:
-        streams: [T, S, H]. fn: [2S + S*S, S*H], base: [2S + S*S], scale: [3], all fp32.
-        iterations: Sinkhorn rounds, the first (softmax + columns) included.
-    """  # fmt: skip
-    count = streams.shape[1]
-    mixes = _stream_dot(streams, fn, norm_eps)
+    iterations: Sinkhorn rounds, the first (softmax + columns) included.
+    """
+    count, (base, scale) = streams.shape[1], (site.base, site.scale)
+    mixes = _stream_dot(streams, site.fn, norm_eps)
     pre = torch.sigmoid(mixes[:, :count] * scale[0] + base[:count]) + eps
     post = 2 * torch.sigmoid(mixes[:, count : 2 * count] * scale[1] + base[count : 2 * count])
     logits = mixes[:, 2 * count :] * scale[2] + base[2 * count :]
@@ -129,14 +173,6 @@ def hyper_expand(streams: Tensor, y: Tensor, mix: HyperMix) -> Tensor:
     """X'[k] = post_k * y + sum_j comb[j, k] X[j]: the sum runs over the FIRST index of comb."""
     kept = torch.bmm(mix.comb.transpose(1, 2), streams.float())
     return torch.addcmul(kept, mix.post.unsqueeze(-1), y.float().unsqueeze(1)).to(streams.dtype)
-
-
-def hyper_head(
-    streams: Tensor, fn: Tensor, base: Tensor, scale: Tensor, *, eps: float, norm_eps: float
-) -> Tensor:
-    """Collapse after the last layer: only the pre weights, no Sinkhorn (architecture.md 3.8)."""
-    mixes = _stream_dot(streams, fn, norm_eps)
-    return hyper_collapse(streams, torch.sigmoid(mixes * scale + base) + eps)
 
 
 def _stream_dot(streams: Tensor, fn: Tensor, norm_eps: float) -> Tensor:

@@ -69,7 +69,7 @@ def fused_route(
     as `route(nvfp4_linear(rows, gate), bias)`, found another way.
 
     A round picks the first of the largest ranks still open, so the ids stay distinct in any row.
-    """  # fmt: skip
+    """
     values = gate.values if isinstance(gate, DenseWeight) else nvfp4_values(gate.packed, gate.scale)
     logits = (rows.values @ values.T) * (rows.gsa * gate.scale_2)
     score = scores(logits)

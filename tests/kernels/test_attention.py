@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from kernels.attention.reference import attend, window_visible
+from kernels.cache import hadamard
 from kernels.compressor.reference import history_length, pool_blocks
-from kernels.indexer.reference import hadamard, index_scores, select_blocks
+from kernels.indexer.reference import index_scores, select_blocks
 
 
 def test_attend_agrees_with_a_loop() -> None:

@@ -56,7 +56,8 @@ def test_mix_agrees_with_fp64() -> None:
     streams = torch.randn(3, 4, 32, generator=generator)
     fn = torch.randn(24, 128, generator=generator) * 0.1
     base, scale = torch.randn(24, generator=generator), torch.tensor([0.7, 1.3, 0.9])
-    found = residual.hyper_mix(streams, fn, base, scale, iterations=20, eps=1e-6, norm_eps=1e-6)
+    site = residual.HyperSite(fn, base, scale)
+    found = residual.hyper_mix(streams, site, iterations=20, eps=1e-6, norm_eps=1e-6)
     x = streams.double().flatten(1)
     z = (x @ fn.double().T) / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
     torch.testing.assert_close(
