@@ -4,18 +4,23 @@ A wanted implementation is that one or a refusal with the reason, never a quiet 
 takes the first row of the table that supports the device; the reference stands last.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kernels.compiled import KernelLibrary, architecture
+
 
 @dataclass(frozen=True, slots=True)
 class Impl:
     """One implementation of an op.
 
-    run: the op's public signature, with `prepared` in place of the stored weights.
+    run: the op's public signature, with `prepared` in place of the stored weights; where `compiled`
+    is
+        set, a KernelLibrary comes before it.
     supports: device -> "" if it runs there, else the reason it does not.
     prepare: stored weights -> the layout `run` reads; None for ops without weights.
     """
@@ -24,6 +29,11 @@ class Impl:
     run: Callable[..., Any]
     supports: Callable[[torch.device], str]
     prepare: Callable[..., Any] | None = None
+    compiled: bool = False
+
+    def bind(self, library: "KernelLibrary | None") -> Callable[..., Any]:
+        """`run` with the kernels it launches."""
+        return functools.partial(self.run, library) if self.compiled else self.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,16 @@ class OnlyOn:
         if device.type == self.kind:
             return ""
         return f"needs a {self.kind} device, this is {device.type}"
+
+
+def on_known_gpu(device: torch.device) -> str:
+    """`supports` of our kernels: architectures they are made for, a list and never a range."""
+    if device.type != "cuda":
+        return f"needs a cuda device, this is {device.type}"
+    if not architecture(device):
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"is made for sm_90a, sm_100a and sm_103a; this GPU is sm_{major}{minor}"
+    return ""
 
 
 def select(op: Op, device: torch.device, wanted: str = "auto") -> Impl | Refusal:

@@ -31,6 +31,7 @@ from engine.model.transformer import Layer, Transformer
 from engine.protocol import PlanRow, Precision
 from kernels import linear as linear_ops
 from kernels import router as router_ops
+from kernels.compiled import KernelLibrary
 from kernels.formats import Nvfp4Weight
 from kernels.residual.reference import HyperSite
 
@@ -133,6 +134,7 @@ def build_model(
     precision: Precision,
     device: torch.device,
     numerics: Numerics | None = None,
+    library: KernelLibrary | None = None,
     progress: Progress | None = None,
 ) -> Built:
     """Load every parameter of `source`.
@@ -146,7 +148,7 @@ def build_model(
     """
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     reader = WeightReader(source, device)
-    build = Builder(config, reader, precision, device, dtype, Plan(device))
+    build = Builder(config, reader, precision, device, dtype, Plan(device, library))
     total = sum(info.end - info.start for info in reader.infos.values())
     hidden, vocab = config.hidden_size, config.vocab_size
 
@@ -279,7 +281,6 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     gate = Bf16Linear(stored.dequantise().to(build.dtype))
     gate_nvfp4 = Nvfp4Linear(build.plan.pick(linear_ops.OP), weight, stored.input_scale)
     fused = build.plan.pick(router_ops.FUSED_OP)
-    assert fused.prepare is not None
     build.resident_bytes += gate.size_bytes + gate_nvfp4.size_bytes
     build.active_bytes += gate_nvfp4.size_bytes
     bias = tid2eid = None

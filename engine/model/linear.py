@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.model.ops import Run
+from engine.model.ops import Picked, Run
 from engine.protocol import GsaMode
 from engine.taps import TapWriter
-from kernels.dispatch import Impl
 from kernels.formats import Nvfp4Rows, Nvfp4Weight
 from kernels.linear.reference import dense_linear, fp8_linear
 
@@ -79,8 +78,9 @@ class Nvfp4Linear:
     input_scale: 0-d fp32 stored activation scale, or None.
     """
 
-    def __init__(self, impl: Impl, weight: Nvfp4Weight, input_scale: Tensor | None = None) -> None:
-        assert impl.prepare is not None
+    def __init__(
+        self, impl: Picked, weight: Nvfp4Weight, input_scale: Tensor | None = None
+    ) -> None:
         self.impl = impl
         self.prepared: Any = impl.prepare(weight)
         self.input_scale = input_scale

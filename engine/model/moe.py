@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from engine.model.linear import Activation, Linear, Nvfp4Linear
+from engine.model.ops import Picked
 from engine.model.step import StepContext
 from engine.protocol import RouterPath
-from kernels.dispatch import Impl
 from kernels.formats import Nvfp4Rows
 from kernels.moe.reference import ExpertWeights, clamped_swiglu, experts
 from kernels.router import reference as routing
@@ -37,9 +37,9 @@ class Router:
     layer: int
     gate: Linear
     gate_nvfp4: Nvfp4Linear
-    fused: Impl
+    fused: Picked
     fused_gate: Any
-    topk: Impl
+    topk: Picked
     bias: Tensor | None
     tid2eid: Tensor | None
 
@@ -89,7 +89,7 @@ class Nvfp4Experts:
     """W4A4 experts. w13_input_scale, w2_input_scale: [E] fp32 stored activation scales, or None."""
 
     layer: int
-    impl: Impl
+    impl: Picked
     weights: ExpertWeights
     w13_input_scale: Tensor | None
     w2_input_scale: Tensor | None

@@ -9,26 +9,43 @@ import torch
 from engine.errors import EngineError
 from engine.protocol import PlanRow
 from kernels import attention, compressor, indexer, quantise, residual, sample
-from kernels.dispatch import Impl, Op, Refusal, select
+from kernels.compiled import KernelLibrary
+from kernels.dispatch import Op, Refusal, select
 
 Run = Callable[..., Any]
 
 
-class Plan:
-    """Picks implementations and remembers what was picked, and why."""
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """An implementation ready to call. prepare: its weight layout, where the op has weights."""
 
-    def __init__(self, device: torch.device) -> None:
+    run: Run
+    prepare: Run
+
+
+class Plan:
+    """Picks implementations and remembers what was picked, and why.
+
+    library: the compiled kernels of the device; None where there are none.
+    """
+
+    def __init__(self, device: torch.device, library: KernelLibrary | None) -> None:
         self.device = device
+        self.library = library
         self.rows: dict[str, PlanRow] = {}
 
-    def pick(self, op: Op) -> Impl:
+    def pick(self, op: Op) -> Picked:
         """Raises EngineError where nothing runs here."""
         chosen = select(op, self.device)
         if isinstance(chosen, Refusal):
             raise EngineError(chosen.reason)
         reason = f"first that runs on {self.device.type}"
         self.rows.setdefault(op.name, PlanRow(op.name, chosen.name, reason))
-        return chosen
+        return Picked(chosen.bind(self.library), chosen.prepare or _no_weights)
+
+
+def _no_weights(*stored: Any) -> Any:
+    raise TypeError("this op has no weights to prepare")
 
 
 @dataclass(frozen=True, slots=True)

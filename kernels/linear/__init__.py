@@ -3,12 +3,13 @@
 OP is the plain projection, GROUPED_OP the block-diagonal one of o_a.
 """
 
-from kernels.dispatch import Impl, OnlyOn, Op, anywhere
-from kernels.linear import dense, reference
+from kernels.dispatch import Impl, OnlyOn, Op, anywhere, on_known_gpu
+from kernels.linear import cuda, dense, reference
 
 OP = Op(
     "nvfp4_linear",
     (
+        Impl("cute-gemv", cuda.nvfp4_linear, on_known_gpu, reference.prepare, compiled=True),
         Impl("dense-fp32", dense.nvfp4_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_linear, anywhere, reference.prepare),
     ),
@@ -17,6 +18,9 @@ OP = Op(
 GROUPED_OP = Op(
     "nvfp4_grouped_linear",
     (
+        Impl(
+            "cute-gemv", cuda.nvfp4_grouped_linear, on_known_gpu, reference.prepare, compiled=True
+        ),
         Impl("dense-fp32", dense.nvfp4_grouped_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_grouped_linear, anywhere, reference.prepare),
     ),

@@ -1,0 +1,63 @@
+"""Launches `cute_gemv` for up to 8 rows; more rows go through dequantised tiles in torch."""
+
+import torch
+from torch import Tensor
+
+from kernels.compiled import KernelLibrary
+from kernels.formats import Nvfp4Rows, Nvfp4Weight
+from kernels.linear import reference
+
+MAX_ROWS = 8
+CHUNK = 128
+
+
+def warps_for(columns: int, most: int = 8) -> int:
+    """Warps that split K evenly into 128-wide chunks; 16 where 8 would hold too many each."""
+    chunks = columns // CHUNK
+    most = 16 if chunks > 8 * most else most
+    return max(w for w in range(1, most + 1) if chunks % w == 0)
+
+
+def nvfp4_linear(library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
+    """[T, K] rows and [N, K] weight -> [T, N] fp32. Capture-safe."""
+    tokens, columns = rows.values.shape
+    if tokens > MAX_ROWS or columns % CHUNK:
+        return reference.nvfp4_linear(rows, weight)
+    out = torch.empty(tokens, weight.packed.shape[0], device=rows.values.device)
+    _launch(library, rows, weight, out, groups=1)
+    return out
+
+
+def nvfp4_grouped_linear(library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
+    """[T, G, K] rows and [G, N, K] weight -> [T, G, N] fp32. Capture-safe."""
+    tokens, groups, columns = rows.values.shape
+    if tokens > MAX_ROWS or columns % CHUNK:
+        return reference.nvfp4_grouped_linear(rows, weight)
+    out = torch.empty(tokens, groups, weight.packed.shape[1], device=rows.values.device)
+    _launch(library, rows, weight, out, groups=groups)
+    return out
+
+
+def _launch(
+    library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4Weight, out: Tensor, groups: int
+) -> None:
+    tokens, columns, rows_out = rows.values.shape[0], rows.values.shape[-1], out.shape[-1]
+    warps = warps_for(columns)
+    kernel = library.get(
+        "kernels.linear.cute_gemv",
+        rows_out=rows_out,
+        columns=columns,
+        groups=groups,
+        tokens=tokens,
+        warps=warps,
+    )
+    shared = tokens * (columns // 2 + 4) * 4 + warps * tokens * 64 + 16
+    arguments = (
+        weight.packed,
+        weight.scale,
+        weight.scale_2,
+        rows.values.contiguous(),
+        rows.gsa.contiguous(),
+        out,
+    )
+    kernel.launch(((rows_out + 15) // 16, groups, 1), warps * 32, shared, arguments)
