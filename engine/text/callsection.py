@@ -245,7 +245,9 @@ class CallSection:
         if self._draft is None:
             if word in ("invoke", "parameter"):
                 return self._misplaced(f"</{word}>")
-            return Verdict.CALLS if self.calls else Verdict.SKIP
+            if self.calls:
+                return Verdict.CALLS
+            return Verdict.TEXT if self._junk or self.notes else Verdict.SKIP
         if word == "parameter":
             self._state = _State.BODY
             return Verdict.OPEN if ended_value else self._misplaced("</parameter>")
