@@ -31,6 +31,8 @@ def all_texts() -> list[str]:
         (OFFICIAL, "{}", "official"),
         (PREVIEW, '{"dspark_x": 1}', "preview"),
         ("# REASONING_EFFORT_PROMPTS\n" + PREVIEW, "{}", "preview"),
+        ("REASONING_EFFORT_PROMPTS = {}\n", "{}", "preview"),
+        ('DEFAULT_REASONING_EFFORT = "low"\n', "{}", "preview"),
         ("", '{"dspark_block": 1}', "official"),
         ("", '{"model_type": "deepseek_v4"}', "preview"),
         (None, '{"dspark_block": 1}', "official"),

@@ -1,6 +1,7 @@
 """Encoder: what the vectors do not show: request fields, continuing, caches, small vocabularies."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from engine.text.layout import LayoutOptions
 from engine.text.messages import Message, flatten, from_openai
 from engine.text.tokenizer import Tokenizer
 from engine.text.toolmarkup import calls_block, tools_block
+from tests.engine.text.conftest import TINY_CONTROLS, tiny_document, write_tokenizer
 from tests.engine.text.support import TOOLS, D
 
 USER = ChatMessage("user", content="Hi")
@@ -225,3 +227,22 @@ def test_tiny_vocabulary_refuses_what_it_has_no_token_for(tiny: Tokenizer) -> No
             call(reminder)
     with pytest.raises(TokenizerError, match="title"):
         encoder.validate([USER, ANSWER], task="title")
+
+
+def test_features_without_their_token_are_refused_before_encoding(tmp_path: Path) -> None:
+    document = tiny_document(tuple(c for c in TINY_CONTROLS if c not in (D, "<think>")))
+    encoder = ChatEncoder(Tokenizer.load(write_tokenizer(tmp_path, document)), "preview")
+    encoder.validate([USER])
+    with pytest.raises(TokenizerError, match="<think>"):
+        encoder.validate([USER], effort="low")
+    with pytest.raises(TokenizerError, match="DSML"):
+        encoder.validate([USER], TOOLS)
+    called = ChatMessage("assistant", tool_calls=[ToolCall("c", "f", "{}")])
+    with pytest.raises(TokenizerError, match="DSML"):
+        encoder.validate([USER, called, ChatMessage("tool", tool_call_id="c")])
+
+
+def test_user_turn_with_a_task_is_not_continued(encoder: ChatEncoder) -> None:
+    messages = [Message("user", "a", task="query"), Message("user", "b")]
+    prompt = encoder.encode_messages(messages, LayoutOptions())
+    assert prompt.text == "<｜begin▁of▁sentence｜><｜User｜>a<｜User｜>b<｜Assistant｜></think>"

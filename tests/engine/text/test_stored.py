@@ -191,3 +191,49 @@ def test_failed_call_with_whole_arguments_is_rendered(encoder: ChatEncoder) -> N
     prompt = encoder.encode(chat, tools=TOOLS)
     assert param("place", "UTC") in prompt.text
     assert "zone is missing" in prompt.text
+
+
+def test_reuse_depends_on_header_and_tools(encoder: ChatEncoder) -> None:
+    _, _, message = turn(encoder, "hm</think>Hello", "low")
+    chat = [USER, message, USER]
+    assert encoder.encode(chat, effort="low", drop_reasoning=False).reused_ids > 0
+    assert encoder.encode(chat, effort="none", drop_reasoning=False).reused_ids == 0
+    call = block(invoke("read_clock", param("zone", "UTC")))
+    _, _, message = turn(encoder, "Look." + call, tools=TOOLS)
+    result = ChatMessage("tool", content="ok", tool_call_id=message.tool_calls[0].id)
+    assert encoder.encode([USER, message, result], tools=TOOLS).reused_ids > 0
+    assert encoder.encode([USER, message, result]).reused_ids == 0
+
+
+def test_call_out_of_unclosed_reasoning_is_rendered_closed(encoder: ChatEncoder) -> None:
+    call = block(invoke("read_clock", param("zone", "UTC")))
+    _, _, message = turn(encoder, "Look" + call, "low", tools=TOOLS)
+    result = ChatMessage("tool", content="ok", tool_call_id=message.tool_calls[0].id)
+    prompt = encoder.encode([USER, message, result], effort="low", tools=TOOLS)
+    assert "<think>Look</think>" + call in prompt.text
+
+
+def test_reasoning_cut_in_an_earlier_turn_is_closed(encoder: ChatEncoder) -> None:
+    _, _, message = turn(encoder, "Let me", "low", reason="cancelled")
+    prompt = encoder.encode([USER, message, USER], effort="low", tools=TOOLS)
+    assert f"<think>Let me</think>{EOS}" in prompt.text
+
+
+def test_left_out_call_does_not_take_a_later_one_of_the_same_id(encoder: ChatEncoder) -> None:
+    chat = failed(encoder, BROKEN)
+    chat[1] = msgspec.structs.replace(chat[1], token_ids=[])
+    again = msgspec.structs.replace(chat[1].tool_calls[0], arguments='{"lamp": "y"}', error="")
+    whole = ChatMessage("assistant", tool_calls=[again])
+    result = ChatMessage("tool", content="lit", tool_call_id=again.id)
+    prompt = encoder.encode([*chat, USER, whole, result], tools=TOOLS)
+    assert "<tool_result>lit</tool_result>" in prompt.text
+    assert "malformed" not in prompt.text
+
+
+def test_failed_call_without_tools_declared_is_left_out(encoder: ChatEncoder) -> None:
+    _, _, message = turn(encoder, "hm</think>Look." + block(BROKEN), "low", tools=TOOLS)
+    result = ChatMessage("tool", content="Error", tool_call_id=message.tool_calls[0].id)
+    prompt = encoder.encode([USER, message, result, USER], effort="low")
+    assert "Look." in prompt.text
+    assert "set_lamp" not in prompt.text
+    assert "Error" not in prompt.text

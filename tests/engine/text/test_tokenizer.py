@@ -114,7 +114,7 @@ def test_pieces_are_safe_to_show(tokenizer: Tokenizer, tiny: Tokenizer) -> None:
 def _set(document: dict, path: str, value: object) -> None:
     *parents, last = path.split("/")
     for name in parents:
-        document = document[name]
+        document = document[int(name) if name.isdigit() else name]
     document[last] = value
 
 
@@ -131,6 +131,8 @@ def _set(document: dict, path: str, value: object) -> None:
         ("added_tokens", [], "not of a DeepSeek-V4 chat model"),
         ("added_tokens", [{"id": 0, "content": ""}], "empty or there twice"),
         ("added_tokens", [{"content": "<think>"}], "not a usable"),
+        ("added_tokens/5/id", 100, "id 100 of .* belongs to two"),
+        ("pre_tokenizer", None, "does not survive"),
         ("normalizer", {"type": "NFC"}, "changes the text"),
         ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}, "changes the"),
         ("pre_tokenizer/add_prefix_space", True, "changes the text"),
