@@ -47,6 +47,7 @@ class CallSection:
         calls: the calls that were closed, executable or not.
         position: of the current token in the whole sequence; set by the parser, names the calls.
         notes: warnings for the user.
+        restart: index in `raw` of the mark after which to read afresh if the verdict is TEXT.
     """
 
     def __init__(self, tools: DeclaredTools, emit: Callable[[str], None], *, closing: bool) -> None:
@@ -54,6 +55,7 @@ class CallSection:
         self.calls: list[ToolCall] = []
         self.position = 0
         self.notes: list[str] = []
+        self.restart = -1
         self._tools = tools
         self._show = emit
         self._state = _State.TAG
@@ -66,6 +68,7 @@ class CallSection:
         self._draft: CallDraft | None = None
         self._in_value = False  # the tag being read ended a value
         self._has_marks = False  # the value holds a DSML token
+        self._mark_place = 1
 
     @property
     def in_value(self) -> bool:
@@ -106,6 +109,7 @@ class CallSection:
             return Verdict.OPEN
         if bracket == "</" and self._state is _State.VALUE:
             self._close_value()
+        self._mark_place = len(self.raw)
         self.raw.append(Control.DSML)
         self._state, self._tag, self._closing = _State.TAG, "", bracket == "</"
         return Verdict.OPEN
@@ -194,7 +198,12 @@ class CallSection:
             self._wrapped = bool(word) and word != "parameter"
             self._state = _State.BETWEEN
             return Verdict.OPEN if self._wrapped else Verdict.TEXT
-        return self._misplaced(f"<{word}>")
+        return self._misplaced(f"<{word}>") if self._wrapped else self._opened_inside()
+
+    def _opened_inside(self) -> Verdict:
+        """A lone invoke was prose: another tag opened before it closed. Read that one anew."""
+        self.restart = self._mark_place
+        return Verdict.TEXT
 
     def _misplaced(self, tag: str) -> Verdict:
         if not self._wrapped:
@@ -206,7 +215,7 @@ class CallSection:
     def _open_call(self, tag: str, first: bool, whole: bool) -> Verdict:
         match = _INVOKE.fullmatch(tag)
         if not first and not self._wrapped:
-            return Verdict.TEXT  # a lone invoke must close before anything else opens
+            return self._opened_inside()
         if match is None:
             return Verdict.TEXT if first else self._misplaced("<invoke> without a name")
         if self._draft is not None:
@@ -245,7 +254,9 @@ class CallSection:
         if self._draft is None:
             if word in ("invoke", "parameter"):
                 return self._misplaced(f"</{word}>")
-            return Verdict.CALLS if self.calls else Verdict.SKIP
+            if self.calls:
+                return Verdict.CALLS
+            return Verdict.TEXT if self._junk or self.notes else Verdict.SKIP
         if word == "parameter":
             self._state = _State.BODY
             return Verdict.OPEN if ended_value else self._misplaced("</parameter>")

@@ -131,8 +131,7 @@ class ChatEncoder:
             return self._stored.find(message, starts_in, tools)
 
         think_end = self._tokenizer.id_of(Control.THINK_END)
-        keeps_reasoning = effort != "none" and (bool(tools) or not drop_reasoning)
-        starts_in: Start = "thinking" if keeps_reasoning else "answer"
+        starts_in: Start = "answer" if effort == "none" else "thinking"
         kept = without_broken_calls(messages, self._stored, tools, starts_in)
         turns = [
             from_chat(message, last=index == len(kept) - 1, think_end_id=think_end)

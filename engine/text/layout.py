@@ -145,8 +145,7 @@ class _Layout:
     def _assistant(self, index: int) -> list[Piece]:
         turn = self._turns[index]
         kept = self._keeps_reasoning(index)
-        after_user = index > 0 and self._turns[index - 1].role in USER_ROLES
-        if self._recall and turn.source and after_user and self._turns[index - 1].task is None:
+        if self._recall and turn.source:
             stored = self._recall(turn.source, "thinking" if kept else "answer")
             if stored is not None:
                 return [stored, *([Control.EOS] if turn.ends else [])]

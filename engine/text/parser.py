@@ -181,7 +181,6 @@ class StreamParser:
             self._text(self._decoder.decode(data))
             return
         self._text(self._decoder.decode(b"", True))
-        self._decoder.reset()
         if control is Control.DSML:
             self._mark()
         else:
@@ -208,7 +207,7 @@ class StreamParser:
         text = self._held + text
         certain = len(_without_bracket(text).rstrip("\n"))
         self._held = text[certain:]
-        self._emit(self._state.value, text[:certain])
+        self._emit(self._channel(), text[:certain])
 
     def _think(self, control: Control) -> None:
         section = self._section
@@ -267,12 +266,20 @@ class StreamParser:
         if verdict is Verdict.SKIP:
             self._warn("the model wrote call markup without a call; it is left out")
         else:
-            for item in section.raw:
-                if isinstance(item, Control) and item is not Control.DSML:
-                    self._think(item)
-                else:
-                    self._text(item if isinstance(item, str) else item.value)
+            self._replay(section)
         self._text(rest)
+
+    def _replay(self, section: CallSection) -> None:
+        """Read a section again as text, up to a tag that may start a section of its own."""
+        for place, item in enumerate(section.raw):
+            if isinstance(item, str):
+                self._text(item)
+            elif item is not Control.DSML:
+                self._think(item)
+            elif place == section.restart:
+                self._mark()
+            else:
+                self._text(item.value)
 
     # ---- output ----------------------------------------------------------------------------------
 
@@ -280,13 +287,16 @@ class StreamParser:
         """Give out held text: what follows is no markup."""
         held, self._held = self._held, ""
         if held:
-            self._emit(self._state.value, held)
+            self._emit(self._channel(), held)
+
+    def _channel(self) -> Channel:
+        return "thinking" if self._state is _State.THINKING else "answer"
 
     def _show_call(self, text: str) -> None:
         self._emit("tool", text)
 
-    def _emit(self, channel: str, text: str) -> None:
-        if not text or channel not in self._texts:
+    def _emit(self, channel: Channel, text: str) -> None:
+        if not text:
             return
         self._texts[channel].append(text)
         last = self._out[-1] if self._out else None

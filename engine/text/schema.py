@@ -7,12 +7,10 @@ ranges, references) it accepts: the tool itself checks those.
 from collections.abc import Mapping
 from typing import Any
 
-_MAX_DEPTH = 64
 
-
-def mismatch(value: Any, schema: Any, path: str = "", depth: int = 0) -> str | None:
+def mismatch(value: Any, schema: Any, path: str = "") -> str | None:
     """Why `value` does not fit `schema`, in words; None if it fits."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+    if not isinstance(schema, Mapping):
         return None
     name = path or "the arguments"
     types = schema.get("type")
@@ -23,18 +21,16 @@ def mismatch(value: Any, schema: Any, path: str = "", depth: int = 0) -> str | N
     if isinstance(choices, list) and value not in choices:
         return f"{name} must be one of {choices!r}"
     if isinstance(value, dict):
-        return _object_mismatch(value, schema, path, depth)
+        return _object_mismatch(value, schema, path)
     if isinstance(value, list):
         for index, item in enumerate(value):
-            fault = mismatch(item, schema.get("items"), f"{path}[{index}]", depth + 1)
+            fault = mismatch(item, schema.get("items"), f"{path}[{index}]")
             if fault:
                 return fault
     return None
 
 
-def _object_mismatch(
-    value: dict[str, Any], schema: Mapping[str, Any], path: str, depth: int
-) -> str | None:
+def _object_mismatch(value: dict[str, Any], schema: Mapping[str, Any], path: str) -> str | None:
     required = schema.get("required")
     for key in required if isinstance(required, list) else ():
         if isinstance(key, str) and key not in value:
@@ -43,7 +39,7 @@ def _object_mismatch(
     properties = properties if isinstance(properties, Mapping) else {}
     for key, item in value.items():
         if key in properties:
-            fault = mismatch(item, properties[key], _join(path, key), depth + 1)
+            fault = mismatch(item, properties[key], _join(path, key))
             if fault:
                 return fault
         elif schema.get("additionalProperties") is False:

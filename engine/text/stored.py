@@ -78,8 +78,6 @@ class StoredTurns:
         same = (
             turn.thinking == message.reasoning
             and turn.answer == message.content
-            and not turn.unclosed_thinking
-            and not turn.partial_call
             and _same_calls(turn.tool_calls, message.tool_calls)
         )
         return Stored(tuple(ids), self._tokenizer.decode(ids)) if same else None
@@ -148,12 +146,12 @@ def without_broken_calls(
         if message.role == "tool" and message.tool_call_id in removed:
             continue
         if message.role == "assistant" and message.tool_calls:
-            removed = set()
-            if stored.find(message, starts_in, tools) is None:
-                removed = {call.id for call in message.tool_calls if _unwritable(call)}
+            repeated = stored.find(message, starts_in, tools) is not None
+            broken = () if repeated else filter(_unwritable, message.tool_calls)
+            removed = {call.id for call in broken}
+            if removed:
                 calls = [call for call in message.tool_calls if call.id not in removed]
-                if removed:
-                    message = msgspec.structs.replace(message, tool_calls=calls, token_ids=[])
+                message = msgspec.structs.replace(message, tool_calls=calls, token_ids=[])
         kept.append(message)
     if removed and kept and kept[-1].role == "assistant" and not kept[-1].unfinished:
         kept.pop()

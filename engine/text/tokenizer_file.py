@@ -74,8 +74,9 @@ def read_tokenizer_file(path: Path) -> TokenizerFile:
     if parsed.model.type != "BPE":
         raise TokenizerError(f"{path}: model type {parsed.model.type!r}, expected 'BPE'")
     added = _added_tokens(path, parsed)
+    vocab_size = 1 + max([*parsed.model.vocab.values(), *added.values()], default=-1)
+    _check_control_tokens(path, added, vocab_size)
     token_bytes = _byte_table(path, parsed, added)
-    _check_control_tokens(path, added, len(token_bytes))
     bpe = _plain_bpe(path, document, added)
     _check_round_trip(path, bpe, token_bytes)
     return TokenizerFile(bpe, token_bytes, added, hashlib.sha256(raw).hexdigest())

@@ -154,7 +154,8 @@ def _unwrapped(value: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
         return None
     ((key, inner),) = value.items()
     properties = schema.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
+    if not isinstance(properties, Mapping) or not properties:
+        return None  # free-form arguments: the key may be meant
     if key not in _WRAPPERS or key in properties:
         return None
     if isinstance(inner, str):
