@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dsv4chat",
         description="Chat with DeepSeek-V4, and look inside it while it answers.",
-        epilog=f"other commands:\n{lines}\n\nexit status: 0 done, 1 failed, 2 usage, 130 interrupted",
+        epilog=f"other commands:\n{lines}\n\nexit: 0 done, 1 failed, 2 usage, 130 interrupted",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
