@@ -173,4 +173,4 @@ class ChatApp(ChatActions, App[int]):
 
 def title(text: str, key: str = "") -> Content:
     """A border title that is ours, never markup."""
-    return Content.assemble((text, "bold"), (f"  {key}" if key else "", "$text-muted"))
+    return Content.assemble((text, "bold"), (f"  {key}" if key else "", "$foreground 60%"))

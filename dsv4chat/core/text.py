@@ -6,8 +6,8 @@ as an escape sequence, move the cursor, change the writing direction, or break a
 
 import re
 
-MARK_START, MARK_END, MARK_POINT = "\ufdd0", "\ufdd1", "\ufdd2"
-"""Noncharacters the transcript uses to find a place again after Markdown.
+MARK_START, MARK_END, MARK_POINT, CURSOR_POINT = "\u2061", "\u2062", "\u2063", "\u2064"
+"""Signs without width that the transcript uses to find a place again after Markdown.
 
 `clean` never lets them in.
 """
@@ -22,7 +22,7 @@ _HIDDEN = dict.fromkeys(
         *range(0x86, 0xA0),  # C1: 0x9B alone starts a sequence on some terminals
         *range(0x202A, 0x202F),  # bidi embeddings and overrides
         *range(0x2066, 0x206A),  # bidi isolates
-        *range(0xFDD0, 0xFDF0),
+        *range(0x2061, 0x2065),
         0xFFFE,
         0xFFFF,
     ],

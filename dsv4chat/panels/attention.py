@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from dsv4chat.panels.base import Panel, token_line
+from dsv4chat.panels.base import Panel
 from dsv4chat.panels.view import View, layer_kind
 from dsv4chat.widgets.safe import say
 
@@ -17,12 +17,11 @@ class AttentionPanel(Panel):
         record, layer = view.record, view.layer
         assert record is not None
         lines = [
-            token_line(view),
             say(
-                (f"{SINK} sink ", "$text-muted"),
+                (f"{SINK} sink ", "$foreground 60%"),
                 (f"{WINDOW} window ", "$primary"),
                 (f"{COMPRESSED} compressed", "$accent"),
-                (f"  position {int(record.scalar('position'))}", "$text-muted"),
+                (f"  position {int(record.scalar('position'))}", "$foreground 60%"),
             ),  # fmt: skip
         ]
         foot = _foot(view, layer)
@@ -45,13 +44,13 @@ def _row(view: View, layer: int, width: int) -> Content:
     blocks = int(record["visible_blocks"][layer])
     here = layer == view.layer
     return say(
-        (f"{'▶' if here else ' '}L{layer:<3}", "bold" if here else "$text-muted"),
-        (SINK * edges[0], "$text-muted"),
+        (f"{'▶' if here else ' '}L{layer:<3}", "bold" if here else "$foreground 60%"),
+        (SINK * edges[0], "$foreground 60%"),
         (WINDOW * (edges[1] - edges[0]), "$primary"),
         (COMPRESSED * (edges[2] - edges[1]), "$accent"),
         (" " * (cells - edges[2]), ""),
         (f" {shares[0]:4.0%}{shares[1]:5.0%}{shares[2]:5.0%}", ""),
-        (f" {blocks:>5} blk" if blocks else "", "$text-muted"),
+        (f" {blocks:>5} blk" if blocks else "", "$foreground 60%"),
     )
 
 
@@ -60,11 +59,11 @@ def _foot(view: View, layer: int) -> list[Content]:
     record = view.record
     assert record is not None
     ids = [int(block) for block in record.row("block_ids", layer) if block >= 0]
-    lines = [say((f"layer {layer} ", "bold"), (layer_kind(view.info, layer), "$text-muted"))]
+    lines = [say((f"layer {layer} ", "bold"), (layer_kind(view.info, layer), "$foreground 60%"))]
     if ids:
         lines.append(
-            say(("heaviest blocks ", "$text-muted"), " ".join(str(block) for block in ids))
+            say(("heaviest blocks ", "$foreground 60%"), " ".join(str(block) for block in ids))
         )
     norms = [float(norm) for norm in record.row("stream_norms", layer)]
-    lines.append(say(("stream RMS ", "$text-muted"), " ".join(f"{norm:.3g}" for norm in norms)))
+    lines.append(say(("stream RMS ", "$foreground 60%"), " ".join(f"{norm:.3g}" for norm in norms)))
     return lines

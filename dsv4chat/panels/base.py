@@ -24,8 +24,10 @@ class Panel(Widget):
         self.border_subtitle = self.NOTE
 
     def show(self, view: View) -> None:
-        """Draw another view at the next refresh."""
+        """Draw another view at the next refresh; the title names its token."""
         self.view = view
+        if self.NEEDS_RECORD:
+            self.border_title = say(self.TITLE, ("  ", ""), *token_parts(view))
         self.refresh()
 
     def build(self, view: View, width: int, height: int) -> list[Content]:
@@ -37,7 +39,7 @@ class Panel(Widget):
         if view is None or width < 4:
             return say("")
         if self.NEEDS_RECORD and view.record is None:
-            return say((view.why_empty, "$text-muted"))
+            return say((view.why_empty, "$foreground 60%"))
         try:
             lines = self.build(view, width, height)
         except Exception as error:  # noqa: BLE001  a bad record must not end the chat
@@ -45,11 +47,14 @@ class Panel(Widget):
         return Content("\n").join(cut.truncate(width, ellipsis=True) for cut in lines[:height])
 
 
-def token_line(view: View) -> Content:
-    """Which token the panel is about."""
-    token = view.token
-    piece = quoted(view.turn.pieces[view.index]) if view.turn else ""
-    number = f"token {view.index}"
-    state = "newest" if view.live else "cursor"
-    token_id = f" · id {token.id}" if token else ""
-    return say((f"{number} ", "bold"), (piece, "$accent"), (f"{token_id} · {state}", "$text-muted"))
+def token_parts(view: View) -> list[tuple[str, str]]:
+    """Which token the panel is about: number, text, id, and whether the cursor holds it."""
+    if view.turn is None:
+        return []
+    number = f"{'' if view.live else '▸ '}token {view.index} "
+    token_id = f" id {view.token.id}" if view.token else ""
+    return [
+        (number, "$foreground 60%"),
+        (quoted(view.turn.pieces[view.index], 14), "$accent"),
+        (token_id, "$foreground 60%"),
+    ]

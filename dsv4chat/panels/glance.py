@@ -15,7 +15,7 @@ def glance(view: View) -> Content | None:
     sure = probability(record, float(record.scalar("chosen_logit")))
     parts: list[tuple[str, str]] = [
         ("" if view.live else f"token {view.index}  ", "bold"),
-        (f"p {sure:.2f} entropy {entropy_bits(record):.1f} bits", "$text-muted"),
+        (f"p {sure:.2f} entropy {entropy_bits(record):.1f} bits", "$foreground 60%"),
     ]
     clipped = [cell for cell in read_cells(view, record) if cell.saturated]
     if clipped:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from dsv4chat.panels.base import Panel, token_line
+from dsv4chat.panels.base import Panel
 from dsv4chat.panels.view import View, headroom_bits
 from dsv4chat.widgets.safe import say, spark
 from engine.telemetry import TapRecord
@@ -45,19 +45,21 @@ class Cell:
 
 class GsaPanel(Panel):
     TITLE = "gsa"
-    NOTE = "gsa = amax/2688 · headroom = log2(stored/live) bits"
+    NOTE = "gsa = amax/2688 · headroom = log2(stored/live)"
 
     def build(self, view: View, width: int, height: int) -> list[Content]:
         record = view.record
         assert record is not None
         cells = read_cells(view, record)
         stored = any(cell.stored for cell in cells)
-        lines = [token_line(view), _alarm(view, cells)]
-        if height >= 12 or width >= 90:
+        lines = [_alarm(view, cells)]
+        if height >= 9:
             lines += _map(view, cells, width)
-        lines += [_scale_line(stored, width)] if height >= 16 else []
+        lines += [_scale_line(stored, width)] if height >= 13 else []
+        room = height - len(lines) - 1
+        if room < 1:
+            return lines
         lines.append(_head(stored))
-        room = max(1, height - len(lines))
         worst = sorted(cells, key=lambda cell: cell.worry, reverse=True)
         lines += [_row(cell, stored) for cell in worst[:room]]
         return lines
@@ -99,15 +101,12 @@ def _alarm(view: View, cells: list[Cell]) -> Content:
     if clipped:
         worst = max(clipped, key=lambda cell: cell.saturated)
         blocks = sum(cell.saturated for cell in clipped)
-        where = f"L{worst.layer} {worst.site} ({worst.saturated} of {worst.blocks})"
-        text = f"⚠ {blocks} blocks saturate, most in {where}"
+        where = f"L{worst.layer} {worst.site} {worst.saturated} of {worst.blocks}"
+        text = f"⚠ {blocks} blocks saturate: {where}"
         return say((text, "bold $error"))
     state = f"no block saturates · {flushed} flushed to zero"
-    return say(
-        ("mode ", "$text-muted"),
-        (mode, "bold"),
-        (f" · {state}", "$warning" if flushed else "$success"),
-    )
+    style = "$warning" if flushed else "$success"
+    return say(("mode ", "$foreground 60%"), (mode, "bold"), (f" · {state}", style))
 
 
 def _map(view: View, cells: list[Cell], width: int) -> list[Content]:
@@ -127,7 +126,7 @@ def _map(view: View, cells: list[Cell], width: int) -> list[Content]:
             by_place.get((site, layer)) for layer in range(first, min(layout.layers, first + room))
         ]
         top = max((cell.live for cell in row if cell), default=0.0)
-        parts: list[tuple[str, str]] = [(f"{site:<{LABEL}}", "$text-muted")]
+        parts: list[tuple[str, str]] = [(f"{site:<{LABEL}}", "$foreground 60%")]
         parts += [_cell_sign(cell, top) for cell in row]
         lines.append(say(*parts))
     return lines
@@ -142,13 +141,13 @@ def _ruler(layers: int, first: int, room: int, chosen: int) -> Content:
             marks[at : at + len(label)] = list(label)
     if 0 <= chosen - first < len(marks):
         marks[chosen - first] = "▾"
-    return say((f"{'layer':<{LABEL}}", "$text-muted"), ("".join(marks), "$text-muted"))
+    return say((f"{'layer':<{LABEL}}", "$foreground 60%"), ("".join(marks), "$foreground 60%"))
 
 
 def _cell_sign(cell: Cell | None, top: float) -> tuple[str, str]:
     """A sign and a colour; alarms have signs of their own."""
     if cell is None:
-        return ("·", "$text-muted")
+        return ("·", "$foreground 60%")
     if cell.saturated:
         return ("▲", "bold $error")
     room = cell.headroom
@@ -163,12 +162,12 @@ def _cell_sign(cell: Cell | None, top: float) -> tuple[str, str]:
 
 def _scale_line(stored: bool, width: int) -> Content:
     what = "▁…█ live/stored" if stored else "▁…█ live, against the site's largest"
-    return say((f"{what}   ▲ saturated   ▿ flushed   · not quantised", "$text-muted"))
+    return say((f"{what}   ▲ saturated   ▿ flushed   · not quantised", "$foreground 60%"))
 
 
 def _head(stored: bool) -> Content:
-    tail = "stored   room" if stored else "no input_scale"
-    return say((f"{'worst first':<17}{'live':>9} {'used':>9}  sat  ftz  {tail}", "$text-muted"))
+    tail = f"{'stored':>9}  headroom" if stored else "  no input_scale in the checkpoint"
+    return say((f"{'worst first':<15}{'live gsa':>9} sat ftz{tail}", "$foreground 60%"))
 
 
 def _row(cell: Cell, stored: bool) -> Content:
@@ -176,10 +175,10 @@ def _row(cell: Cell, stored: bool) -> Content:
     style = "bold $error" if cell.saturated else "$warning" if cell.flushed else ""
     sign = "⚠" if cell.saturated else " "
     parts = [
-        (f"{sign}L{cell.layer:<3}{cell.site:<12}", style),
-        (f"{cell.live:>9.2e} {cell.used:>9.2e} {cell.saturated:>4} {cell.flushed:>4}", style),
+        (f"{sign}{f'L{cell.layer}':<4}{cell.site:<10.10}", style),
+        (f"{cell.live:>9.2e} {cell.saturated:>3} {cell.flushed:>3}", style),
     ]
     if stored:
-        text = f"  {cell.stored:.1e}  {room:+.1f}b" if room is not None else "  none"
+        text = f"{cell.stored:>9.1e}  {room:+.1f} bits" if room is not None else "     none"
         parts.append((text, "$error" if room is not None and room < 0 else style))
     return say(*parts)

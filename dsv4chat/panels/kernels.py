@@ -18,14 +18,16 @@ class KernelsPanel(Panel):
     def build(self, view: View, width: int, height: int) -> list[Content]:
         ready = view.session.ready
         if ready is None:
-            return [say(("The model is not loaded yet: the plan comes with it.", "$text-muted"))]
+            return [
+                say(("The model is not loaded yet: the plan comes with it.", "$foreground 60%"))
+            ]
         head = [*_pace(view), *_engine(view)]
         log = view.session.backend.log_tail(4) if height >= 14 else ()
         rows = max(1, height - len(head) - len(log) - (1 if log else 0))
         lines = head + _plan(view, rows, width)
         if log:
-            lines.append(say(("engine log", "$text-muted")))
-            lines += [say((one_line(text, max(width, 8)), "$text-muted")) for text in log]
+            lines.append(say(("engine log", "$foreground 60%")))
+            lines += [say((one_line(text, max(width, 8)), "$foreground 60%")) for text in log]
         return lines
 
 
@@ -33,16 +35,16 @@ def _pace(view: View) -> list[Content]:
     timing = view.session.timing
     p50, p90, p99 = (timing.percentile_ms(share) for share in (0.5, 0.9, 0.99))
     if p50 is None:
-        return [say(("inter-token time: no answer yet", "$text-muted"))]
+        return [say(("inter-token time: no answer yet", "$foreground 60%"))]
     lines = [
         say(
-            ("inter-token ms  p50 ", "$text-muted"),
+            ("inter-token ms  p50 ", "$foreground 60%"),
             (f"{p50:.1f}", "bold"),
-            ("  p90 ", "$text-muted"),
+            ("  p90 ", "$foreground 60%"),
             (f"{p90:.1f}", "bold"),
-            ("  p99 ", "$text-muted"),
+            ("  p99 ", "$foreground 60%"),
             (f"{p99:.1f}", "bold"),
-            ("  on arrival", "$text-muted"),
+            ("  on arrival", "$foreground 60%"),
         )  # fmt: skip
     ]
     done = view.turn.finished if view.turn else None
@@ -51,9 +53,9 @@ def _pace(view: View) -> list[Content]:
     if info and info.bytes_per_token and rate:
         lines.append(
             say(
-                ("weights read  ", "$text-muted"),
+                ("weights read  ", "$foreground 60%"),
                 (f"{info.bytes_per_token * rate / 1e9:.2f} GB/s", "bold"),
-                (f"  = {size(info.bytes_per_token)} a token × {rate:.1f} tok/s", "$text-muted"),
+                (f"  = {size(info.bytes_per_token)} a token × {rate:.1f} tok/s", "$foreground 60%"),
             )  # fmt: skip
         )
     return lines
@@ -75,14 +77,14 @@ def _engine(view: View) -> list[Content]:
     return [
         say(
             (where, ""),
-            (f" · {ready.device} · {size(info.resident_bytes)} resident", "$text-muted"),
+            (f" · {ready.device} · {size(info.resident_bytes)} resident", "$foreground 60%"),
         ),
         say(
-            ("taps ", "$text-muted"),
+            ("taps ", "$foreground 60%"),
             ("on" if session.settings.taps else "off", "bold"),
             (
                 f" · {count(4 * ready.layout.words)} bytes a token · {dropped} records dropped",
-                "$text-muted",
+                "$foreground 60%",
             ),
         ),  # fmt: skip
     ]
@@ -102,10 +104,13 @@ def _plan(view: View, rows: int, width: int) -> list[Content]:
                 f"{one_line(impl, 24):<{min(second, 24)}}  ",
                 "$warning" if impl == "refused" else "bold",
             ),
-            (one_line(reason, 120), "$text-muted"),
+            (one_line(reason, 120), "$foreground 60%"),
         )
         for op, impl, reason in plan
     ]
     if len(lines) > rows:
-        lines = [*lines[: rows - 1], say((f"… {len(lines) - rows + 1} more on F2", "$text-muted"))]
+        lines = [
+            *lines[: rows - 1],
+            say((f"… {len(lines) - rows + 1} more on F2", "$foreground 60%")),
+        ]
     return lines

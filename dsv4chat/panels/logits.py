@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from dsv4chat.core.text import quoted
-from dsv4chat.panels.base import Panel, token_line
+from dsv4chat.panels.base import Panel
 from dsv4chat.panels.view import View, entropy_bits, probability
 from dsv4chat.widgets.safe import bar, say, spark
 
@@ -19,13 +19,15 @@ class LogitsPanel(Panel):
         logits = [float(logit) for logit in record["top_logits"]][: len(ids)]
         kept = int(record.scalar("sampler_kept"))
         foot = _foot(view, logits, kept, width)
-        rows = max(1, height - 1 - len(foot))
-        lines = [token_line(view)]
+        rows = max(1, height - len(foot))
+        lines: list[Content] = []
         chosen = view.token.id if view.token else int(record.scalar("chosen_id"))
         for rank, (token_id, logit) in enumerate(zip(ids, logits, strict=True)):
-            if rank == kept and len(lines) < rows + 1:
-                lines.append(say((f"── sampler keeps {kept} ".ljust(width, "─"), "$text-muted")))
-            if len(lines) > rows:
+            if rank == kept and len(lines) < rows:
+                lines.append(
+                    say((f"── sampler keeps {kept} ".ljust(width, "─"), "$foreground 60%"))
+                )
+            if len(lines) >= rows:
                 break
             lines.append(_row(view, rank, token_id, logit, token_id == chosen, width))
         return lines + foot
@@ -38,11 +40,11 @@ def _row(view: View, rank: int, token_id: int, logit: float, chosen: bool, width
     cells = max(4, min(40, width - 34))
     style = "$success" if chosen else "$primary"
     return say(
-        (f"{rank + 1:>2} ", "$text-muted"),
+        (f"{rank + 1:>2} ", "$foreground 60%"),
         (f"{_piece(view, rank, token_id, 13):<13} ", "bold" if chosen else ""),
         (bar(share, cells), style),
         (f" {share:6.1%}", "bold" if chosen else ""),
-        (f" {logit:7.2f}", "$text-muted"),
+        (f" {logit:7.2f}", "$foreground 60%"),
         (" ◀" if chosen else "", "$success"),
     )
 
@@ -65,13 +67,13 @@ def _foot(view: View, logits: list[float], kept: int, width: int) -> list[Conten
     rank = sum(logit > chosen for logit in logits) + 1
     lines = [
         say(
-            ("entropy ", "$text-muted"),
+            ("entropy ", "$foreground 60%"),
             (f"{entropy_bits(record):.2f} bits", "bold"),
-            ("  top-1 lead ", "$text-muted"),
+            (" · lead ", "$foreground 60%"),
             (f"{margin:.2f}", "bold"),
-            ("  rank ", "$text-muted"),
+            (" · rank ", "$foreground 60%"),
             (f"{rank}", "bold"),
-            ("  max ", "$text-muted"),
+            (" · max ", "$foreground 60%"),
             (f"{float(record.scalar('logits_max')):.1f}", "bold"),
         )  # fmt: skip
     ]
@@ -85,16 +87,16 @@ def _foot(view: View, logits: list[float], kept: int, width: int) -> list[Conten
         top = max(max(entropies), 1.0)
         lines.append(
             say(
-                ("entropy  ", "$text-muted"),
+                ("entropy  ", "$foreground 60%"),
                 (spark(entropies, 0, top), "$accent"),
-                (f" ≤{top:.1f}", "$text-muted"),
+                (f" ≤{top:.1f}", "$foreground 60%"),
             )
         )
         lines.append(
             say(
-                ("p(chosen)", "$text-muted"),
+                ("p(chosen)", "$foreground 60%"),
                 (spark(sure, 0, 1), "$success"),
-                (" ≤1", "$text-muted"),
+                (" ≤1", "$foreground 60%"),
             )
         )
     return lines

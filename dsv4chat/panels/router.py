@@ -5,7 +5,7 @@ from collections import Counter
 
 from textual.content import Content
 
-from dsv4chat.panels.base import Panel, token_line
+from dsv4chat.panels.base import Panel
 from dsv4chat.panels.view import View, layer_kind
 from dsv4chat.widgets.safe import bar, say, spark
 
@@ -22,16 +22,15 @@ class RouterPanel(Panel):
         path = view.turn.routers[view.index] if view.turn else ""
         experts = info.experts if info else 0
         lines = [
-            token_line(view),
             say(
-                ("path ", "$text-muted"),
+                ("path ", "$foreground 60%"),
                 (path, "bold"),
-                (f" · {record.layout.top_k} of {experts} experts a layer", "$text-muted"),
+                (f" · {record.layout.top_k} of {experts} experts a layer", "$foreground 60%"),
             ),  # fmt: skip
             say(
                 (f"layer {layer} ", "bold"),
-                (layer_kind(info, layer), "$text-muted"),
-                ("  { } moves" if width > 54 else "", "$text-muted"),
+                (layer_kind(info, layer), "$foreground 60%"),
+                ("  { } moves" if width > 54 else "", "$foreground 60%"),
             ),  # fmt: skip
         ]
         lines += _experts(view, width)
@@ -65,7 +64,8 @@ def _experts(view: View, width: int) -> list[Content]:
 def _margin(margin: float, layer: int, view: View) -> Content:
     if math.isinf(margin):
         return say(
-            ("margin — ", "$text-muted"), ("ids come from the hash table, no cut", "$text-muted")
+            ("margin — ", "$foreground 60%"),
+            ("ids come from the hash table, no cut", "$foreground 60%"),
         )
     close = margin < NEAR_TIE
     text = f"margin {margin:.4f}"
@@ -92,10 +92,10 @@ def _load(view: View, width: int) -> list[Content]:
     used = sum(1 for expert in counts if expert >= 0)
     previous = set(history[-2].row("expert_ids", view.layer))
     same = len(previous & set(history[-1].row("expert_ids", view.layer)))
-    text = f"last {len(history)} tokens: {used} of {experts} used · {same} as the token before"
+    text = f"last {len(history)} tokens used {used} of {experts} · {same} as before"
     return [
-        say(("load ", "$text-muted"), (spark(totals, 0, max(totals) or 1), "$accent")),
-        say((text, "$text-muted")),
+        say(("load ", "$foreground 60%"), (spark(totals, 0, max(totals) or 1), "$accent")),
+        say((text, "$foreground 60%")),
     ]
 
 
@@ -107,7 +107,7 @@ def _table(view: View, width: int, rows: int) -> list[Content]:
         return []
     layers = record.layout.layers
     first = max(0, min(view.layer - rows // 2, layers - rows + 1))
-    lines = [say(("  layer  margin   experts in rank order", "$text-muted"))]
+    lines = [say(("  layer  margin   experts in rank order", "$foreground 60%"))]
     for layer in range(first, min(layers, first + rows - 1)):
         margin = float(record["router_margin"][layer])
         shown = "   hash" if math.isinf(margin) else f"{margin:7.4f}"
@@ -116,7 +116,7 @@ def _table(view: View, width: int, rows: int) -> list[Content]:
         tie = "~" if margin < NEAR_TIE else " "
         lines.append(
             say(
-                (f"{here} L{layer:<4}", "bold" if here == "▶" else "$text-muted"),
+                (f"{here} L{layer:<4}", "bold" if here == "▶" else "$foreground 60%"),
                 (f"{shown} {tie} ", "$warning" if tie == "~" else ""),
                 ids,
             )

@@ -54,9 +54,9 @@ class BranchScreen(ModalScreen[str | None]):
         who = "you" if turn.role == "user" else (turn.routers[0] if turn.routers else "answer")
         when = time.strftime("%H:%M", time.localtime(turn.created))
         return say(
-            (indent, "$text-muted"),
-            (sign, "$success" if on_path else "$text-muted"),
+            (indent, "$foreground 60%"),
+            (sign, "$success" if on_path else "$foreground 60%"),
             (f"{who} ", "bold" if turn.role == "user" else "$accent"),
             (one_line(turn.text or turn.note or "(empty)", 70), ""),
-            (f"  {when}", "$text-muted"),
+            (f"  {when}", "$foreground 60%"),
         )

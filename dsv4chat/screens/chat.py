@@ -95,7 +95,9 @@ class ChatScreen(Screen):
         self.set_class(below, "-scrolled")
         if below:
             hidden = transcript.max_scroll_y - round(transcript.scroll_y)
-            text = say((f"▼ {hidden} more lines  ", "$accent"), ("end goes there", "$text-muted"))
+            text = say(
+                (f"▼ {hidden} more lines  ", "$accent"), ("end goes there", "$foreground 60%")
+            )
             self.query_one("#below", Static).update(text)
 
     def show_cursor(self, cursor: tuple[str, int] | None) -> None:
@@ -144,7 +146,7 @@ class ChatScreen(Screen):
         rows = [
             say(
                 (f"/{name} {SLASH[name].argument}".ljust(34), "bold $primary"),
-                (SLASH[name].help, "$text-muted"),
+                (SLASH[name].help, "$foreground 60%"),
             )
             for name in matches
         ]

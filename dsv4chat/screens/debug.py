@@ -1,5 +1,6 @@
 """The full-screen look inside: all panels at once, or one at a time as tabs where room is short."""
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
@@ -17,6 +18,15 @@ from dsv4chat.widgets.bars import StatusBar, TopBar
 from dsv4chat.widgets.safe import say
 
 CONTEXT_PIECES = 60
+HINTS = (
+    ("[ ]", "token"),
+    ("{ }", "layer"),
+    ("← →", "panel"),
+    ("F5", "router"),
+    ("F6", "gsa"),
+    ("F7", "taps"),
+    ("F2", "back"),
+)
 
 
 class DebugScreen(Screen):
@@ -46,13 +56,9 @@ class DebugScreen(Screen):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        keys = (("[ ]", "token"), ("{ }", "layer"), ("← →", "panel"), ("F5", "router"), ("F6", "gsa"),
-                ("F7", "taps"), ("F2", "back"))  # fmt: skip
-        parts = [
-            part
-            for key, text in keys
-            for part in ((key, "bold $primary"), (f" {text}   ", "$text-muted"))
-        ]
+        parts: list[tuple[str, str]] = []
+        for key, text in HINTS:
+            parts += [(key, "bold $primary"), (f" {text}   ", "$foreground 60%")]
         self.query_one("#keys", Static).update(say(*parts))
         self.step_panel(0)
         self.show_changes({"telemetry"})
@@ -68,7 +74,7 @@ class DebugScreen(Screen):
         tabs: list[tuple[str, str]] = []
         for at, panel in enumerate(self.query(Panel)):
             panel.set_class(at != number, "-away")
-            style = "bold reverse $primary" if at == number else "$text-muted"
+            style = "bold reverse $primary" if at == number else "$foreground 60%"
             tabs += [(f" {at + 1} {panel.TITLE} ", style), (" ", "")]
         self.query_one("#tabs", Static).update(say(*tabs))
 
@@ -94,20 +100,17 @@ def token_strip(view: View, width: int) -> Content:
     """The answer's tokens around the one in view, on one line."""
     turn = view.turn
     if turn is None:
-        return say((view.why_empty, "$text-muted"))
+        return say((view.why_empty, "$foreground 60%"))
 
     def piece(index: int) -> str:
         return clean(turn.pieces[index]).replace("\n", "⏎").replace("\t", "⇥")
 
-    here = Content.assemble((piece(view.index) or "∅", "reverse bold"))
-    before, after = Content(""), Content("")
-    for index in range(view.index - 1, max(-1, view.index - CONTEXT_PIECES), -1):
-        before = Content(piece(index)) + before
-    for index in range(view.index + 1, min(len(turn.pieces), view.index + CONTEXT_PIECES)):
-        after = after + Content(piece(index))
-    room = max(0, width - here.cell_length)
-    left = min(before.cell_length, max(room // 2, room - after.cell_length))
-    skip = before.cell_length - left
-    if skip > 0:
-        before = before.right_crop(0)[-left:] if left else Content("")
-    return (before + here + after).truncate(width)
+    here = piece(view.index) or "∅"
+    first, last = max(0, view.index - CONTEXT_PIECES), view.index + CONTEXT_PIECES
+    before = "".join(piece(n) for n in range(first, view.index))
+    after = "".join(piece(n) for n in range(view.index + 1, min(len(turn.pieces), last)))
+    room = max(0, width - cell_len(here))
+    left = max(room // 2, room - cell_len(after))
+    while cell_len(before) > left:
+        before = before[1:]
+    return say(before, (here, "reverse bold"), after).truncate(width)

@@ -30,11 +30,14 @@ class TopBar(Widget):
         name = one_line(ready.model.name, 40) if ready else "no model yet"
         left = say(("dsv4chat", "bold $primary"), ("  ", ""), (name, "bold"))
         if ready and width >= 70:
-            left += say((f"  {ready.device} · {ready.model.precision}", "$text-muted"))
+            left += say((f"  {ready.device} · {ready.model.precision}", "$foreground 60%"))
         if ready and width >= 110:
             info = ready.model
             left += say(
-                (f" · {info.layers} layers · {info.top_k} of {info.experts} experts", "$text-muted")
+                (
+                    f" · {info.layers} layers · {info.top_k} of {info.experts} experts",
+                    "$foreground 60%",
+                )
             )
         return columns(left, self._right(width), width)
 
@@ -44,7 +47,7 @@ class TopBar(Widget):
             return say("")
         used, room = session.context_used, session.ready.context
         share = used / room if room else 0.0
-        style = "$error" if share > 0.9 else "$warning" if share > 0.75 else "$text-muted"
+        style = "$error" if share > 0.9 else "$warning" if share > 0.75 else "$foreground 60%"
         text = say((f"context {count(used)} of {count(room)}", style))
         if width >= 60:
             cells = 8 if width < 110 else 14
@@ -66,7 +69,10 @@ class StatusBar(Widget):
     def render(self) -> Content:
         width = self.size.width
         left, right = self._left(), self._path()
-        if self.glance is not None and left.cell_length + self.glance.cell_length + 4 < width:
+        if (
+            self.glance is not None
+            and left.cell_length + self.glance.cell_length + right.cell_length + 6 < width
+        ):
             left = left + say("   ") + self.glance
         return columns(left, right if width >= 60 else say(""), width)
 
@@ -92,7 +98,7 @@ class StatusBar(Widget):
         progress = self.session.load_progress
         queued = "  your message is sent when it is ready" if self.session.queued else ""
         if progress is None:
-            return say((f"{spinner()} starting the engine", "$accent"), (queued, "$text-muted"))
+            return say((f"{spinner()} starting the engine", "$accent"), (queued, "$foreground 60%"))
         parts = [progress.stage]
         if progress.total_bytes:
             parts.append(f"{100 * progress.done_bytes / progress.total_bytes:.0f} %")
@@ -100,7 +106,7 @@ class StatusBar(Widget):
             parts.append(f"{progress.gb_s:.1f} GB/s")
         if progress.eta_s is not None:
             parts.append(f"{seconds(progress.eta_s)} left")
-        return say((f"{spinner()} {' · '.join(parts)}", "$accent"), (queued, "$text-muted"))
+        return say((f"{spinner()} {' · '.join(parts)}", "$accent"), (queued, "$foreground 60%"))
 
     def _prefill(self) -> Content:
         prefill = self.session.prefill
@@ -115,7 +121,7 @@ class StatusBar(Widget):
         word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
         parts = [f"{spinner()} {word}", f"{timing.tok_s:.1f} tok/s", f"{timing.tokens} tokens"]
         if timing.ttft_s is not None:
-            parts.append(f"first after {seconds(timing.ttft_s)}")
+            parts.append(f"TTFT {seconds(timing.ttft_s)}")
         return say((" · ".join(parts), "$accent"))
 
     def _idle(self) -> Content:
@@ -127,22 +133,22 @@ class StatusBar(Widget):
         if done.tok_s:
             parts.append(f"{done.tok_s:.1f} tok/s")
         if done.ttft_ms:
-            parts.append(f"first after {seconds(done.ttft_ms / 1000)}")
-        return say(("● ready  ", "$success"), (" · ".join(parts), "$text-muted"))
+            parts.append(f"TTFT {seconds(done.ttft_ms / 1000)}")
+        return say(("● ready  ", "$success"), (" · ".join(parts), "$foreground 60%"))
 
     def _path(self) -> Content:
         wanted = self.session.settings.options
         now = self.session.applied or wanted
         ahead = now != wanted and self.session.answering is not None
         options = wanted if not ahead else now
-        parts: list[tuple[str, str]] = [("router ", "$text-muted"), (options.router, "bold")]
+        parts: list[tuple[str, str]] = [("router ", "$foreground 60%"), (options.router, "bold")]
         if ahead and wanted.router != now.router:
             parts.append((f" → {wanted.router}", "$warning"))
-        parts += [("  gsa ", "$text-muted"), (options.gsa, "bold")]
+        parts += [("  gsa ", "$foreground 60%"), (options.gsa, "bold")]
         if ahead and wanted.gsa != now.gsa:
             parts.append((f" → {wanted.gsa}", "$warning"))
         if self.size.width >= 80:
-            parts += [("  taps ", "$text-muted"), ("on" if wanted.taps else "off", "bold")]
+            parts += [("  taps ", "$foreground 60%"), ("on" if wanted.taps else "off", "bold")]
         return say(*parts)
 
 
@@ -162,11 +168,9 @@ class KeyBar(Widget):
                 used += cells
         for command in chosen:
             if command.action in keep:
-                item = say(
-                    (key_name(command.keys[0]), "bold $primary"),
-                    (f" {command.hint}", "$text-muted"),
-                )
-                text = text + item.stylize(f"@click=screen.{_call(command.action)}") + say("  ")
+                word = say((command.hint, f"@click=app.{_call(command.action)}"))
+                text = text + say((f"{key_name(command.keys[0])} ", "bold $primary")) + word
+                text = text + say("  ")
         return text
 
 

@@ -26,7 +26,9 @@ class Welcome(Widget):
     def render(self) -> Content:
         session = self.session
         lines = [
-            say(("dsv4chat", "bold $primary"), ("  DeepSeek-V4, from the inside", "$text-muted")),
+            say(
+                ("dsv4chat", "bold $primary"), ("  DeepSeek-V4, from the inside", "$foreground 60%")
+            ),
             say(""),
         ]
         if session.ready is None and session.phase != "dead":
@@ -39,9 +41,9 @@ class Welcome(Widget):
 
     def _loading(self) -> list[Content]:
         session, progress = self.session, self.session.load_progress
-        lines = [say(("loading ", "$text-muted"), (one_line(session.model, 120), "bold"))]
+        lines = [say(("loading ", "$foreground 60%"), (one_line(session.model, 120), "bold"))]
         for stage in session.load_log[:-1]:
-            lines.append(say(("✓ ", "$success"), (one_line(stage, 60), "$text-muted")))
+            lines.append(say(("✓ ", "$success"), (one_line(stage, 60), "$foreground 60%")))
         if progress is None:
             return [*lines, say((f"{spinner()} starting the engine", "$accent"))]
         lines.append(say((f"{spinner()} {one_line(progress.stage, 60)}", "$accent")))
@@ -58,12 +60,15 @@ class Welcome(Widget):
                     f" {100 * share:3.0f} %",
                 )
             )
-            lines.append(say((f"  {figures}{rate}{eta}", "$text-muted")))
+            lines.append(say((f"  {figures}{rate}{eta}", "$foreground 60%")))
         return [
             *lines,
             say(""),
             say(
-                ("You can write already; a message waits until the model is ready.", "$text-muted")
+                (
+                    "You can write already; a message waits until the model is ready.",
+                    "$foreground 60%",
+                )
             ),
         ]
 
@@ -73,9 +78,9 @@ class Welcome(Widget):
         info = ready.model
         shape = f"{info.layers} layers, {info.top_k} of {info.experts} experts a token"
         lines = [
-            say((one_line(info.name, 60), "bold"), (f" on {ready.device}", "$text-muted")),
-            say((f"{memory_text(self.session)}", "$text-muted")),
-            say((f"{shape}, context {count(ready.context)} tokens", "$text-muted")),
+            say((one_line(info.name, 60), "bold"), (f" on {ready.device}", "$foreground 60%")),
+            say((f"{memory_text(self.session)}", "$foreground 60%")),
+            say((f"{shape}, context {count(ready.context)} tokens", "$foreground 60%")),
         ]
         if info.is_demo:
             lines += [say(""), say((DEMO_NOTE, ""))]
@@ -110,7 +115,7 @@ class EngineCard(Widget):
             return say("")
         if lost is not None:
             lines = [say(("✖ ", "bold $error"), (one_line(lost.reason, 400), "bold"))]
-            lines += [say((f"  {text}", "$text-muted")) for text in lost.log_tail[-5:]]
+            lines += [say((f"  {text}", "$foreground 60%")) for text in lost.log_tail[-5:]]
         else:
             assert stuck is not None
             what = (
@@ -126,7 +131,7 @@ class EngineCard(Widget):
         lines.append(
             say(
                 ("Your conversation is kept", "$success"),
-                (f" ({count(kept)} characters).  ", "$text-muted"),
+                (f" ({count(kept)} characters).  ", "$foreground 60%"),
                 ("F8", "bold $primary"),
                 " restart the engine   ",
                 ("ctrl+q", "bold $primary"),

@@ -36,9 +36,14 @@ COMPONENTS = {f"transcript--{field.name}" for field in fields(Look)}
 
 def read_look(widget: Widget) -> Look:
     """The look under the current theme."""
-    return Look(
-        **{
-            field.name: widget.get_component_rich_style(f"transcript--{field.name}", partial=True)
-            for field in fields(Look)
-        }
-    )
+    return Look(**{field.name: _style(widget, field.name) for field in fields(Look)})
+
+
+def _style(widget: Widget, name: str) -> Style:
+    """Rich knows no transparency: blend the colour with the widget's background."""
+    styles = widget.get_component_styles(f"transcript--{name}")
+    text = styles.text_style
+    if not styles.has_rule("color"):
+        return text
+    background = widget.background_colors[1]
+    return text + Style(color=background.blend(styles.color, styles.color.a, 1.0).rich_color)

@@ -181,7 +181,8 @@ def _highlighted(code: str, language: str, look: Look) -> Text:
     except ClassNotFound:
         return text
     kinds = (
-        (Comment, look.comment), (String, look.string), (Number, look.number), (Literal, look.number),
+        (Comment, look.comment), (String, look.string), (Number, look.number),
+        (Literal, look.number),
         (Keyword, look.keyword), (Name.Function, look.name), (Name.Class, look.name),
         (Name.Builtin, look.name),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Finds a place of the source again after Markdown has been drawn.
 
-A noncharacter is put into the source at a place where it cannot change the Markdown, and taken out
-of the drawn lines again. `clean` guarantees that no text brings such a character with it.
+A sign without width is put into the source at a place where it cannot change the Markdown, and
+taken out of the drawn lines again. `clean` guarantees that no text brings such a character with it.
 """
 
 import re
@@ -9,9 +9,8 @@ import re
 from rich.segment import Segment
 from rich.style import Style
 
-from dsv4chat.core.text import MARK_END, MARK_POINT, MARK_START
+from dsv4chat.core.text import CURSOR_POINT, MARK_END, MARK_POINT, MARK_START
 
-CURSOR_POINT = "\ufdd3"
 _MARKS = re.compile(f"([{MARK_START}{MARK_END}{MARK_POINT}{CURSOR_POINT}])")
 _LINE_START = re.compile(r"\s*(?:>\s*)*(?:[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s)?")
 Line = list[Segment]

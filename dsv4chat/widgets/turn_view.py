@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.segment import Segment
-from rich.style import Style
 
 from dsv4chat.core.conversation import OptionMark, Turn
 from dsv4chat.core.markdown_pieces import Piece, Splitter
@@ -20,9 +19,11 @@ from dsv4chat.widgets.marked_text import take_marks, with_marks
 THINKING_TAIL = 6
 THINKING_LIMIT = 20_000
 STOP_WORDS = {
-    "stop": "", "length": "token limit reached", "cancelled": "stopped by you", "fault": "engine failed",
+    "length": "token limit reached",
+    "cancelled": "stopped by you",
+    "fault": "engine failed",
     "context": "context full",
-}  # fmt: skip
+}
 
 
 @dataclass(slots=True)
@@ -132,9 +133,11 @@ class TurnView:
         for number, piece in enumerate(self._splitter.closed):
             if number == len(self._drawn):
                 self._drawn.append((self._piece(piece, frame), piece))
-            rows += self._gap(last, piece) if rows else []
-            rows += self._drawn[number][0]
-            last = piece if self._drawn[number][0] else last
+            drawn = self._drawn[number][0]
+            if drawn:
+                rows += self._gap(last, piece) if rows else []
+                rows += drawn
+                last = piece
         if tail := self._splitter.tail(self._source):
             rows += self._gap(last, tail) if rows else []
             rows += self._piece(tail, frame)
@@ -224,7 +227,3 @@ class TurnView:
         if now.taps != before.taps:
             parts.append(f"taps {'on' if now.taps else 'off'}")
         return f"{', '.join(parts) or 'same options'} from token {mark.index} on"
-
-
-def segment_style(style: Style | None) -> Style:
-    return style or Style.null()

@@ -211,7 +211,7 @@ class FakeEngine:
         ]
         pieces = [text, *(f" word{n}" for n in range(1, 20))]
         token = p.Token(
-            index, 500 + index % 7, text.replace("\n", "↵"), math.log(share),
+            index, 500, text.replace("\n", "↵"), math.log(share),
             self.options.router, self.options.gsa, gsa_max=0.0016, saturated=saturated,
             top=top if self.options.taps else [], pieces=pieces if self.options.taps else [],
         )  # fmt: skip
@@ -227,7 +227,8 @@ class FakeEngine:
             for _ in range(layers)
             for expert in rng.sample(range(self.args.experts), self.args.top_k)
         ]
-        weights = [1.5 / self.args.top_k] * (layers * self.args.top_k)
+        share = [1.5 * 0.5**n for n in range(1, self.args.top_k + 1)]
+        weights = [share[n % self.args.top_k] for n in range(layers * self.args.top_k)]
         live = [0.0008 * (1 + 0.8 * math.sin(n + index / 9)) for n in range(layers * len(SITES))]
         clipped = [0] * (layers * len(SITES))
         if saturated:
@@ -236,14 +237,16 @@ class FakeEngine:
         values = {
             "position": [index], "chosen_id": [500], "sampler_kept": [5],
             "first_bad_layer": [2 if bad else -1], "logits_max": [24.3], "logsumexp": [24.6],
-            "entropy": [0.64], "chosen_logit": [24.3], "top_ids": [i for i, _ in top],
+            "entropy": [0.64 + 0.5 * math.cos(index)], "chosen_logit": [24.3],
+            "top_ids": [i for i, _ in top],
             "top_logits": [24.6 + lp for _, lp in top], "gsa_live": live, "saturated": clipped,
             "gsa_used": [0.002 if self.options.gsa == "checkpoint" else value for value in live],
             "flushed": [3 if n == 11 else 0 for n in range(layers * len(SITES))],
             "expert_ids": experts, "expert_weights": weights,
             "router_margin": [math.inf] * 3 + [0.0007 * (n + 1) for n in range(layers - 3)],
-            "sink_mass": [0.1] * layers, "window_mass": [0.6] * layers,
-            "compressed_mass": [0.3 if n > 1 else 0.0 for n in range(layers)],
+            "sink_mass": [0.05 + 0.01 * (n % 7) for n in range(layers)],
+            "window_mass": [0.5 + 0.03 * (n % 11) for n in range(layers)],
+            "compressed_mass": [0.1 * (n % 3) if n > 1 else 0.0 for n in range(layers)],
             "visible_blocks": [index // 4 if n > 1 else 0 for n in range(layers)],
             "block_ids": [
                 block if block < index // 4 else -1 for n in range(layers) for block in range(16)
