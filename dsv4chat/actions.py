@@ -1,0 +1,203 @@
+"""What keys, slash commands and the palette do.
+
+Every action here belongs to a row of `core/commands.py`.
+"""
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from dsv4chat.core.commands import Command
+from dsv4chat.core.settings import EFFORTS, GSA_MODES
+from dsv4chat.core.text import one_line
+
+if TYPE_CHECKING:
+    from dsv4chat.app import ChatApp
+
+_FENCE = re.compile(r"^ *(`{3,}|~{3,})[^\n]*\n(.*?)^ *\1", re.M | re.S)
+CYCLES = {"gsa": GSA_MODES, "effort": EFFORTS}
+
+
+class ChatActions:
+    """Mixed into the app. Nothing here draws; screens hear of changes through the session."""
+
+    # ---- chat -----------------------------------------------------------------------------------
+
+    def action_stop(self: "ChatApp") -> None:
+        """esc: stop what runs; else leave editing; else move to the transcript."""
+        queued = self.session.queued
+        if self.session.stop():
+            if queued is not None:
+                self.chat.restore_text(queued.text)
+            return
+        if not self.chat.leave_editing():
+            self.action_focus_switch()
+
+    def action_regenerate(self: "ChatApp") -> None:
+        if self.refuse_while_busy() or self.refuse_without_engine():
+            return
+        if not self.session.regenerate():
+            self.tell("There is no message to answer yet.")
+
+    def action_edit(self: "ChatApp") -> None:
+        if not self.refuse_while_busy() and not self.chat.edit_previous():
+            self.tell("There is no earlier message to edit.")
+
+    def action_new_chat(self: "ChatApp") -> None:
+        if not self.refuse_while_busy():
+            self.session.new_conversation()
+            self.set_cursor(None)
+
+    def action_thinking(self: "ChatApp") -> None:
+        self.chat.fold_thinking()
+
+    def action_copy_answer(self: "ChatApp") -> None:
+        turn = self.session.conversation.last("assistant")
+        if turn is None or not turn.text:
+            self.tell("There is no answer to copy yet.")
+            return
+        self.copy(turn.text, "answer")
+
+    def action_copy_code(self: "ChatApp", which: str = "") -> None:
+        turn = self.session.conversation.last("assistant")
+        blocks = [match[2] for match in _FENCE.finditer(turn.text)] if turn else []
+        if not blocks:
+            self.tell("The last answer has no code block.")
+            return
+        number = int(which) if which.isdigit() else len(blocks)
+        if not 1 <= number <= len(blocks):
+            self.tell(f"The last answer has {len(blocks)} code blocks.", "warning")
+            return
+        self.copy(blocks[number - 1], f"code block {number} of {len(blocks)}")
+
+    def action_system(self: "ChatApp", text: str | None = None) -> None:
+        if text is None:
+            self.chat.prefill("/system ")
+            return
+        self.session.set_system(text)
+        self.tell(
+            "System prompt set; it holds from the next message on."
+            if text
+            else "System prompt cleared."
+        )
+
+    # ---- branches -------------------------------------------------------------------------------
+
+    def action_branch(self: "ChatApp", step: int) -> None:
+        if self.refuse_while_busy():
+            return
+        if not self.session.conversation.step_branch(step):
+            self.tell("No other branch: ctrl+r answers again, ctrl+e edits a message.")
+        self.set_cursor(None)
+        self.session.listener("path")
+
+    def action_branches(self: "ChatApp") -> None:
+        from dsv4chat.screens.branches import BranchScreen
+
+        if self.refuse_while_busy():
+            return
+
+        def chosen(turn_id: str | None) -> None:
+            if turn_id is not None:
+                self.session.conversation.select(turn_id)
+                self.set_cursor(None)
+                self.session.listener("path")
+
+        self.push_screen(BranchScreen(self.session.conversation), chosen)
+
+    # ---- engine ---------------------------------------------------------------------------------
+
+    def action_router(self: "ChatApp", name: str = "") -> None:
+        if not name:
+            name, skipped = self.session.next_router()
+            for reason in skipped:
+                self.tell(f"skipped {reason}", "warning")
+        self.action_set_value("router", name)
+
+    def action_gsa_mode(self: "ChatApp", name: str = "") -> None:
+        values = GSA_MODES
+        now = values.index(self.session.settings.gsa)
+        self.action_set_value("gsa", name or values[(now + 1) % len(values)])
+
+    def action_taps(self: "ChatApp", name: str = "") -> None:
+        self.action_set_value("taps", name or ("off" if self.session.settings.taps else "on"))
+
+    def action_set_value(self: "ChatApp", name: str, value: str = "") -> None:
+        """Change a setting; without a value, put its command into the composer."""
+        if not value:
+            self.chat.prefill(f"/{name.replace('_', '-')} ")
+            return
+        try:
+            self.session.set_value(name, value)
+        except ValueError as error:
+            self.tell(f"{name.replace('_', '-')} {error}", "warning")
+            return
+        if name not in ("router", "gsa", "taps"):
+            self.tell(f"{name.replace('_', '-')} is {value} from the next answer on.")
+
+    def action_restart(self: "ChatApp") -> None:
+        self.run_worker(self.session.start(), group="engine", exclusive=True)
+
+    # ---- look inside ----------------------------------------------------------------------------
+
+    def action_debug(self: "ChatApp") -> None:
+        from dsv4chat.screens.debug import DebugScreen
+
+        if isinstance(self.screen, DebugScreen):
+            self.pop_screen()
+        else:
+            self.push_screen(DebugScreen(self.session))
+
+    def action_panel(self: "ChatApp", step: int) -> None:
+        with contextlib.suppress(AttributeError):
+            self.screen.step_panel(step)
+
+    def action_token(self: "ChatApp", step: int) -> None:
+        turn = self.session.conversation.last("assistant")
+        if turn is None or not turn.token_ids:
+            self.tell("There is no token to look at yet.")
+            return
+        last = len(turn.token_ids) - 1
+        at = last if self.cursor is None else self.cursor
+        self.set_cursor(max(0, min(last, at + step if self.cursor is not None else last)))
+
+    def action_token_live(self: "ChatApp") -> None:
+        self.set_cursor(None)
+
+    def action_layer(self: "ChatApp", step: int) -> None:
+        layers = self.session.ready.model.layers if self.session.ready else 1
+        self.layer = (self.layer + step) % layers
+        self.session.listener("telemetry")
+
+    # ---- app ------------------------------------------------------------------------------------
+
+    def action_focus_switch(self: "ChatApp") -> None:
+        self.chat.switch_focus()
+
+    def action_palette(self: "ChatApp") -> None:
+        self.action_command_palette()
+
+    def action_help(self: "ChatApp") -> None:
+        from dsv4chat.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    def action_theme(self: "ChatApp", name: str = "") -> None:
+        names = sorted(self.available_themes)
+        if name and name not in names:
+            self.tell(f"no theme {one_line(name, 30)}; there are {', '.join(names)}", "warning")
+            return
+        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+        self.tell(f"theme {self.theme}")
+
+    def run_command(self: "ChatApp", command: Command, argument: str) -> None:
+        """A slash command: the action of its row, with its argument."""
+        name, _, fixed = command.action.partition("(")
+        method = getattr(self, f"action_{name}")
+        if fixed:
+            method(fixed.rstrip(")").strip("'"), argument)
+        elif command.argument:
+            method(argument)
+        else:
+            method()

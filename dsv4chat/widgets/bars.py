@@ -1,0 +1,186 @@
+"""The one-line bars: what runs (top), how it runs (above the keys), and the keys."""
+
+import time
+
+from textual.content import Content
+from textual.widget import Widget
+
+from dsv4chat.core.commands import COMMANDS, key_name
+from dsv4chat.core.session import ChatSession
+from dsv4chat.core.text import count, one_line, seconds, size
+from dsv4chat.widgets.safe import bar, columns, say
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def spinner() -> str:
+    return SPINNER[int(time.monotonic() * 10) % len(SPINNER)]
+
+
+class TopBar(Widget):
+    """Model and device on the left; rate and context on the right."""
+
+    def __init__(self, session: ChatSession, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.session = session
+
+    def render(self) -> Content:
+        session, width = self.session, self.size.width
+        ready = session.ready
+        name = one_line(ready.model.name, 40) if ready else "no model yet"
+        left = say(("dsv4chat", "bold $primary"), ("  ", ""), (name, "bold"))
+        if ready and width >= 70:
+            left += say((f"  {ready.device} · {ready.model.precision}", "$foreground 60%"))
+        if ready and width >= 110:
+            info = ready.model
+            left += say(
+                (
+                    f" · {info.layers} layers · {info.top_k} of {info.experts} experts",
+                    "$foreground 60%",
+                )
+            )
+        return columns(left, self._right(width), width)
+
+    def _right(self, width: int) -> Content:
+        session = self.session
+        if session.ready is None:
+            return say("")
+        used, room = session.context_used, session.ready.context
+        share = used / room if room else 0.0
+        style = "$error" if share > 0.9 else "$warning" if share > 0.75 else "$foreground 60%"
+        text = say((f"context {count(used)} of {count(room)}", style))
+        if width >= 60:
+            cells = 8 if width < 110 else 14
+            text = text + say(
+                (" ", ""),
+                (bar(max(share, 0.005 if used else 0), cells), f"{style} on $surface-lighten-1"),
+            )
+        return text
+
+
+class StatusBar(Widget):
+    """The phase in words, timing of the answer, and the path that makes the tokens."""
+
+    def __init__(self, session: ChatSession, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.session = session
+        self.glance: Content | None = None
+
+    def render(self) -> Content:
+        width = self.size.width
+        left, right = self._left(), self._path()
+        if (
+            self.glance is not None
+            and left.cell_length + self.glance.cell_length + right.cell_length + 6 < width
+        ):
+            left = left + say("   ") + self.glance
+        return columns(left, right if width >= 60 else say(""), width)
+
+    def _left(self) -> Content:
+        session = self.session
+        if session.phase == "dead":
+            return say(
+                ("✖ engine lost", "bold $error"), ("  F8 restarts it; your chat is kept", "")
+            )
+        if session.stuck is not None:
+            return say(("⚠ the engine does not respond", "bold $warning"), ("  F8 restarts it", ""))
+        if session.stopping:
+            return say((f"{spinner()} stopping", "$warning"))
+        if session.phase in ("starting", "loading"):
+            return self._loading()
+        if session.phase == "prefill":
+            return self._prefill()
+        if session.phase == "answering":
+            return self._answering()
+        return self._idle()
+
+    def _loading(self) -> Content:
+        progress = self.session.load_progress
+        queued = "  your message is sent when it is ready" if self.session.queued else ""
+        if progress is None:
+            return say((f"{spinner()} starting the engine", "$accent"), (queued, "$foreground 60%"))
+        parts = [progress.stage]
+        if progress.total_bytes:
+            parts.append(f"{100 * progress.done_bytes / progress.total_bytes:.0f} %")
+        if progress.gb_s:
+            parts.append(f"{progress.gb_s:.1f} GB/s")
+        if progress.eta_s is not None:
+            parts.append(f"{seconds(progress.eta_s)} left")
+        return say((f"{spinner()} {' · '.join(parts)}", "$accent"), (queued, "$foreground 60%"))
+
+    def _prefill(self) -> Content:
+        prefill = self.session.prefill
+        if prefill is None or not prefill.total:
+            return say((f"{spinner()} reading the conversation", "$accent"))
+        reused = f" · {count(prefill.reused)} reused" if prefill.reused else ""
+        text = f"{spinner()} reading {count(prefill.done)} of {count(prefill.total)} tokens{reused}"
+        return say((text, "$accent"))
+
+    def _answering(self) -> Content:
+        timing, turn = self.session.timing, self.session.answering
+        word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
+        parts = [f"{spinner()} {word}", f"{timing.tok_s:.1f} tok/s", f"{timing.tokens} tokens"]
+        if timing.ttft_s is not None:
+            parts.append(f"TTFT {seconds(timing.ttft_s)}")
+        return say((" · ".join(parts), "$accent"))
+
+    def _idle(self) -> Content:
+        last = self.session.conversation.last("assistant")
+        if last is None or last.finished is None:
+            return say(("● ready", "$success"))
+        done = last.finished
+        parts = [f"stop: {done.reason}", f"{count(done.tokens)} tokens"]
+        if done.tok_s:
+            parts.append(f"{done.tok_s:.1f} tok/s")
+        if done.ttft_ms:
+            parts.append(f"TTFT {seconds(done.ttft_ms / 1000)}")
+        return say(("● ready  ", "$success"), (" · ".join(parts), "$foreground 60%"))
+
+    def _path(self) -> Content:
+        wanted = self.session.settings.options
+        now = self.session.applied or wanted
+        ahead = now != wanted and self.session.answering is not None
+        options = wanted if not ahead else now
+        parts: list[tuple[str, str]] = [("router ", "$foreground 60%"), (options.router, "bold")]
+        if ahead and wanted.router != now.router:
+            parts.append((f" → {wanted.router}", "$warning"))
+        parts += [("  gsa ", "$foreground 60%"), (options.gsa, "bold")]
+        if ahead and wanted.gsa != now.gsa:
+            parts.append((f" → {wanted.gsa}", "$warning"))
+        if self.size.width >= 80:
+            parts += [("  taps ", "$foreground 60%"), ("on" if wanted.taps else "off", "bold")]
+        return say(*parts)
+
+
+class KeyBar(Widget):
+    """The keys worth knowing, as many as fit. Each can be clicked."""
+
+    def render(self) -> Content:
+        text, width = say(""), self.size.width
+        chosen = [command for command in COMMANDS if command.hint]
+        order = {"stop": 0, "help": 1, "quit": 2, "palette": 3, "debug": 4, "router": 5}
+        keep: list[str] = []
+        used = 0
+        for command in sorted(chosen, key=lambda command: order.get(command.action, 9)):
+            cells = len(key_name(command.keys[0])) + len(command.hint) + 3
+            if used + cells <= width + 2:
+                keep.append(command.action)
+                used += cells
+        for command in chosen:
+            if command.action in keep:
+                word = say((command.hint, f"@click=app.{_call(command.action)}"))
+                text = text + say((f"{key_name(command.keys[0])} ", "bold $primary")) + word
+                text = text + say("  ")
+        return text
+
+
+def _call(action: str) -> str:
+    return action if "(" in action else f"{action}()"
+
+
+def memory_text(session: ChatSession) -> str:
+    """Weights and what one token reads, for the welcome card."""
+    if session.ready is None:
+        return ""
+    info = session.ready.model
+    return f"{count(info.parameters)} parameters, {size(info.resident_bytes)} resident"

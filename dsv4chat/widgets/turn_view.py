@@ -1,0 +1,229 @@
+"""One turn of the transcript as lines. Closed pieces are drawn once per width.
+
+Only the tail is drawn again.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.segment import Segment
+
+from dsv4chat.core.conversation import OptionMark, Turn
+from dsv4chat.core.markdown_pieces import Piece, Splitter
+from dsv4chat.core.text import clean, count, one_line, seconds
+from dsv4chat.widgets.look import Look
+from dsv4chat.widgets.markdown_lines import Line, code_lines, plain_lines, text_lines
+from dsv4chat.widgets.marked_text import take_marks, with_marks
+
+THINKING_TAIL = 6
+THINKING_LIMIT = 20_000
+STOP_WORDS = {
+    "length": "token limit reached",
+    "cancelled": "stopped by you",
+    "fault": "engine failed",
+    "context": "context full",
+}
+
+
+@dataclass(slots=True)
+class Frame:
+    """What drawing needs besides the turn."""
+
+    console: Console
+    width: int
+    look: Look
+    model: str
+    unfold: bool = False
+    live: bool = False
+    waiting: str = ""
+    cursor: int | None = None
+    branch: tuple[int, int] = (1, 1)
+
+
+@dataclass(slots=True)
+class Row:
+    """A drawn line: gutter sign and segments."""
+
+    line: Line
+    sign: str = ""
+
+
+@dataclass(slots=True)
+class TurnView:
+    """Draws a turn. `rows` are valid for the frame given last."""
+
+    turn: Turn
+    rows: list[Row] = field(default_factory=list)
+    plain: bool = False
+    _splitter: Splitter = field(default_factory=Splitter)
+    _source: str = ""
+    _raw_length: int = 0
+    _drawn: list[tuple[list[Row], Piece]] = field(default_factory=list)
+    _key: tuple[object, ...] = ()
+
+    def draw(self, frame: Frame) -> int:
+        """Draw what has changed; returns the height."""
+        key = (frame.width, id(frame.look), len(self.turn.marks), frame.cursor)
+        if key != self._key:
+            self._key, self._drawn = key, []
+        rows = [Row(self._title(frame))]
+        if self.turn.role == "user":
+            text = clean(self.turn.text)
+            rows += [Row(line) for line in plain_lines(text, frame.width, frame.look.text)]
+        else:
+            rows += self._thinking(frame)
+            rows += self._answer(frame)
+            rows += self._ending(frame)
+        rows.append(Row([]))
+        self.rows = rows
+        return len(rows)
+
+    # ---- parts ----------------------------------------------------------------------------------
+
+    def _title(self, frame: Frame) -> Line:
+        turn, look = self.turn, frame.look
+        when = time.strftime("%H:%M", time.localtime(turn.created))
+        name = "you" if turn.role == "user" else one_line(frame.model, 40)
+        style = look.user if turn.role == "user" else look.model
+        parts = [when, *self._summary(frame)]
+        at, of = frame.branch
+        if of > 1:
+            parts.insert(0, f"‹ {at} of {of} ›")
+        return [Segment(name, style), Segment("  " + " · ".join(parts), look.dim)]
+
+    def _summary(self, frame: Frame) -> list[str]:
+        """What the answer was, once it has ended."""
+        turn = self.turn
+        if turn.role == "user" or not turn.done:
+            return []
+        parts = [f"{count(len(turn.token_ids))} tokens"] if turn.token_ids else []
+        if turn.finished and turn.finished.tok_s and frame.width >= 60:
+            parts.append(f"{turn.finished.tok_s:.1f} tok/s")
+        if word := STOP_WORDS.get(turn.finish or "stop", ""):
+            parts.append(word)
+        return parts
+
+    def _thinking(self, frame: Frame) -> list[Row]:
+        turn, look = self.turn, frame.look
+        if not turn.reasoning:
+            return []
+        tokens = sum(channel == "thinking" for channel in turn.channels)
+        thinking = frame.live and not turn.text
+        open_ = frame.unfold or thinking
+        time_text = f" · {seconds(turn.thinking_s)}" if turn.thinking_s else ""
+        word = "thinking" if thinking else "thought"
+        title = f"{'▾' if open_ else '▸'} {word} · {count(tokens)} tokens{time_text}"
+        rows = [Row([Segment(title, look.dim), Segment("  ctrl+t", look.frame)])]
+        if open_:
+            text = clean(turn.reasoning[-THINKING_LIMIT:]).strip("\n")
+            lines = plain_lines(text, frame.width - 2, look.thinking)
+            if thinking and not frame.unfold:
+                lines = lines[-THINKING_TAIL:]
+            rows += [Row([Segment("│ ", look.frame), *line]) for line in lines]
+        return [*rows, Row([])]
+
+    def _answer(self, frame: Frame) -> list[Row]:
+        raw = self.turn.text
+        if len(raw) != self._raw_length:
+            self._extend(raw)
+        self._splitter.feed(self._source)
+        rows: list[Row] = []
+        last: Piece | None = None
+        for number, piece in enumerate(self._splitter.closed):
+            if number == len(self._drawn):
+                self._drawn.append((self._piece(piece, frame), piece))
+            drawn = self._drawn[number][0]
+            if drawn:
+                rows += self._gap(last, piece) if rows else []
+                rows += drawn
+                last = piece
+        if tail := self._splitter.tail(self._source):
+            rows += self._gap(last, tail) if rows else []
+            rows += self._piece(tail, frame)
+        if frame.live and not self.turn.text and not self.turn.reasoning:
+            rows.append(Row([Segment(frame.waiting, frame.look.dim)]))
+        return rows
+
+    def _extend(self, raw: str) -> None:
+        """Clean what is new. A CR at the end waits: it may be half of a line end."""
+        ready = len(raw) - 1 if raw.endswith("\r") and not self.turn.done else len(raw)
+        self._source += clean(raw[self._raw_length : ready])
+        self._raw_length = ready
+
+    def _gap(self, last: Piece | None, piece: Piece) -> list[Row]:
+        """A blank line between pieces, but not inside lists, split fences and after headings."""
+        tight = last is None or not piece.first or last.kind == "heading"
+        return [] if tight or (last and last.kind == piece.kind == "item") else [Row([])]
+
+    def _piece(self, piece: Piece, frame: Frame) -> list[Row]:
+        """Draw one piece with its marks; as plain text if Markdown cannot."""
+        look, width = frame.look, frame.width
+        marks = [mark for mark in self.turn.marks if self._in_piece(mark, piece)]
+        points = [self._offset(mark.index) for mark in marks]
+        source = with_marks(
+            self._source, piece.start, piece.end, points, self._cursor(frame, piece)
+        )
+        try:
+            if piece.kind == "code":
+                lines = code_lines(source, piece, width, look)
+            else:
+                lines = text_lines(frame.console, source, width, look)
+        except Exception:  # noqa: BLE001  a renderer's fault must not take the chat down
+            lines = plain_lines(source, width, look.text)
+        signs = take_marks(lines, look.cursor)
+        rows = [Row(line, signs.get(number, "")) for number, line in enumerate(lines)]
+        for mark in marks:
+            rows.append(Row([Segment(self._mark_text(mark), look.mark)], "⟂"))
+        return rows
+
+    def _ending(self, frame: Frame) -> list[Row]:
+        turn, look = self.turn, frame.look
+        rows: list[Row] = []
+        if turn.done and turn.finish in ("fault", "context") and turn.note:
+            text = f"✖ {clean(turn.note)}"
+            rows += [Row(line) for line in plain_lines(text, frame.width, look.warning)]
+        for call in turn.tool_calls:
+            text = f"tool call {one_line(call.name, 40)} {one_line(call.arguments, 120)}"
+            rows += [Row(line) for line in plain_lines(text, frame.width, look.dim)]
+        if turn.done and not turn.text and turn.finish in ("stop", "length"):
+            rows.append(Row([Segment("(the answer is empty)", look.dim)]))
+        return rows
+
+    # ---- marks ----------------------------------------------------------------------------------
+
+    def _offset(self, index: int) -> int:
+        """Where token `index` begins in the answer. Cleaning may shift it by a few characters."""
+        ends = self.turn.ends
+        if not ends:
+            return 0
+        channel, start, _ = self.turn.span(min(index, len(ends) - 1))
+        at = self.turn.ends[-1] if index >= len(ends) else start
+        return at if channel == "answer" else 0
+
+    def _in_piece(self, mark: OptionMark, piece: Piece) -> bool:
+        at = self._offset(mark.index)
+        return piece.start <= at < piece.end or at == piece.end == len(self._source)
+
+    def _cursor(self, frame: Frame, piece: Piece) -> tuple[int, int] | None:
+        if frame.cursor is None or frame.cursor >= len(self.turn.ends):
+            return None
+        channel, start, end = self.turn.span(frame.cursor)
+        if channel != "answer" or not piece.start <= start < piece.end:
+            return None
+        return start, min(end, piece.end)
+
+    def _mark_text(self, mark: OptionMark) -> str:
+        before = self.turn.settings.options if self.turn.settings else mark.options
+        for other in self.turn.marks:
+            if other is mark:
+                break
+            before = other.options
+        now, parts = mark.options, []
+        if now.router != before.router:
+            parts.append(f"router {before.router} → {now.router}")
+        if now.gsa != before.gsa:
+            parts.append(f"gsa {before.gsa} → {now.gsa}")
+        if now.taps != before.taps:
+            parts.append(f"taps {'on' if now.taps else 'off'}")
+        return f"{', '.join(parts) or 'same options'} from token {mark.index} on"
