@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 import torch
 
 from engine.checkpoint.files import CheckpointFiles
@@ -18,6 +19,7 @@ from engine.session import Session
 from engine.text.effort import choose_profile
 from engine.text.encoding import ChatEncoder
 from engine.text.tokenizer import Tokenizer
+from kernels.compiled import KernelLibrary, architecture
 
 # Contexts are opened at most this long unless asked for: state is allocated up front.
 DEFAULT_CONTEXT = 32768
@@ -63,6 +65,7 @@ def load_session(
         CheckpointFiles(folder),
         precision=command.precision,
         device=device,
+        library=kernel_library(device, emit),
         progress=progress,
     )
     emit(LoadProgress("warming up"))
@@ -78,6 +81,15 @@ def load_session(
         eos_ids=sorted(config.eos_ids),
     )
     return Loaded(session, ready)
+
+
+def kernel_library(device: torch.device, emit: Callable[[Event], None]) -> KernelLibrary | None:
+    """The compiled kernels of a GPU we make kernels for, else None."""
+    arch = architecture(device)
+    if not arch:
+        return None
+    folder = Path(platformdirs.user_cache_dir("dsv4chat")) / "kernels"
+    return KernelLibrary(folder, arch, lambda name: emit(LoadProgress(f"compiling {name}")))
 
 
 def pick_device(wanted: str) -> torch.device:

@@ -5,21 +5,22 @@ leaves its result in one; the host looks at the result only after the step.
 """
 
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from engine.decode import DecodeStep
 from engine.errors import NumericsError
+from engine.graphs import StepGraphs
 from engine.model.config import ModelConfig
 from engine.model.transformer import Transformer
 from engine.protocol import Sampling, StepOptions
 from engine.state import LOOKAHEAD, RingSnapshot, SequenceState
-from engine.taps import TapWriter
-from engine.telemetry import TapLayout
+from engine.telemetry import TapLayout, TapRecord
 from kernels.formats import NVFP4_BLOCK
-from kernels.sample.reference import SampleSettings
 
 PREFILL_CHUNK = 128
 
@@ -58,11 +59,22 @@ def tap_layout(config: ModelConfig) -> TapLayout:
     )
 
 
+class _Slot:
+    """Where one step's result lands on the host."""
+
+    def __init__(self, words: int, pinned: bool) -> None:
+        self.result = torch.zeros(4, dtype=torch.int64, pin_memory=pinned)
+        self.record = torch.zeros(words, dtype=torch.int32, pin_memory=pinned)
+        self.done = torch.cuda.Event() if pinned else None
+
+
 class Runner:
     """One model, one sequence state.
 
     Attributes:
         ids: tokens whose effect is in the state, from position 0.
+        lookahead: how many steps to keep started beyond the one whose result is read.
+        graphs: the captured steps, on CUDA; None elsewhere.
     """
 
     def __init__(self, model: Transformer, context: int, device: torch.device) -> None:
@@ -72,13 +84,13 @@ class Runner:
         self.layout = tap_layout(model.config)
         self.state = SequenceState(model.config, context, device, model.dtype)
         self.ids: list[int] = []
-        self._tap = TapWriter(self.layout, device)
-        self._token = torch.zeros(1, dtype=torch.int64, device=device)
-        self._result = torch.zeros(4, dtype=torch.int64, device=device)
-        self._settings = SampleSettings(
-            *(torch.zeros((), dtype=torch.float64, device=device) for _ in range(3)),
-            *(torch.zeros((), dtype=torch.int64, device=device) for _ in range(2)),
-        )
+        on_gpu = device.type == "cuda"
+        self.lookahead = 1 if on_gpu else 0
+        self.decode = DecodeStep(model, self.state, self.layout, device)
+        self.graphs = StepGraphs(self.decode) if on_gpu else None
+        self._slots = [_Slot(self.layout.words, on_gpu) for _ in range(self.lookahead + 1)]
+        self._started: deque[tuple[StepOptions, _Slot]] = deque()
+        self._fed = 0
 
     # ---- going back ------------------------------------------------------------------------------
 
@@ -89,7 +101,8 @@ class Runner:
         A few tokens back is exact in place; further back needs a snapshot at or below `length`,
         else the sequence starts over.
         """
-        if len(self.ids) - length > LOOKAHEAD:
+        self.discard()
+        if len(self.ids) - length > LOOKAHEAD - self.lookahead:
             usable = [shot for shot in snapshots if shot.position <= length]
             best = max(usable, key=lambda shot: shot.position, default=None)
             if best is None:
@@ -131,54 +144,73 @@ class Runner:
     @torch.inference_mode()
     def begin(self, token_id: int, sampling: Sampling, seed: int) -> None:
         """Set what the next step reads: its input token and the sampler settings."""
-        self._token.fill_(token_id)
-        self._settings.temperature.fill_(sampling.temperature)
-        self._settings.top_p.fill_(sampling.top_p)
-        self._settings.min_p.fill_(sampling.min_p)
-        self._settings.seed.fill_(seed)
+        self.discard()
+        self._fed = token_id
+        self.decode.begin(token_id, sampling, seed)
 
     @torch.inference_mode()
-    def step(self, options: StepOptions, forced: int = -1) -> StepResult:
-        """Feed the current token, sample the next one, and make that the current token.
+    def start(self, options: StepOptions, forced: int = -1) -> None:
+        """Start a step after the last started one. At most lookahead + 1 may be unread.
 
         Args:
             forced: take this id instead of sampling.
+        """
+        slot = self._slots[0]
+        self._slots.append(self._slots.pop(0))
+        self.decode.force(forced)
+        if self.graphs is None:
+            self.decode.run(options)
+        else:
+            self.graphs.run(options)
+        slot.result.copy_(self.decode.result, non_blocking=True)
+        if options.taps:
+            slot.record.copy_(self.decode.tap.buffer, non_blocking=True)
+        if slot.done is not None:
+            slot.done.record()
+        self._started.append((options, slot))
+
+    def collect(self) -> StepResult:
+        """The result of the oldest unread step.
 
         Raises:
-            NumericsError: the logits are not finite. The state is as before the step.
+            NumericsError: its logits are not finite. The state is as before that step.
         """
-        fed = int(self._token)
-        self._settings.forced.fill_(forced)
-        tap = self._tap if options.taps else None
-        self._device_step(options, tap)
-        token_id, _, finite, logprob_bits = self._result.tolist()
+        options, slot = self._started.popleft()
+        if slot.done is not None:
+            slot.done.synchronize()
+        token_id, _, finite, logprob_bits = slot.result.tolist()
+        record = slot.record.numpy().tobytes() if options.taps else None
         if not finite:
-            self.state.position.fill_(len(self.ids))
-            self._token.fill_(fed)
-            raise NumericsError(self._describe_fault(tap))
-        self.ids.append(fed)
+            self.discard(always=True)
+            raise NumericsError(self._describe_fault(record))
+        self.ids.append(self._fed)
+        self._fed = token_id
         (logprob,) = struct.unpack("<d", struct.pack("<q", logprob_bits))
-        record = None if tap is None else tap.buffer.cpu().numpy().tobytes()
         return StepResult(token_id, logprob, options, record)
 
-    def _device_step(self, options: StepOptions, tap: TapWriter | None) -> None:
-        """The whole step without a host read; what a CUDA graph captures."""
-        position = self.state.position.clone()
-        out = self.model(self._token, self.state, options, tap)
-        assert out is not None
-        logits = out[0]
-        chosen, kept = self.model.ops.sample(logits, self._settings, position)
-        logprob = (logits.take(chosen) - torch.logsumexp(logits, 0)).double()
-        self._token.copy_(chosen)
-        finite = logits.isfinite().all()
-        self._result.copy_(torch.stack((chosen, kept, finite.long(), logprob.view(torch.int64))))
-        if tap is not None:
-            tap.logits(logits, chosen, kept, position)
+    def step(self, options: StepOptions, forced: int = -1) -> StepResult:
+        """Start a step and read it."""
+        self.start(options, forced)
+        return self.collect()
 
-    def _describe_fault(self, tap: TapWriter | None) -> str:
+    @property
+    def unread(self) -> int:
+        """Steps started and not read."""
+        return len(self._started)
+
+    def discard(self, *, always: bool = False) -> None:
+        """Forget steps that were started and not read; the state goes back to the last read one."""
+        if self._started or always:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            self._started.clear()
+            self.state.position.fill_(len(self.ids))
+            self.decode.token.fill_(self._fed)
+
+    def _describe_fault(self, record: bytes | None) -> str:
         where = "switch diagnostics on and try again to see in which layer it starts"
-        if tap is not None:
-            layer = tap.first_bad_layer()
+        if record is not None:
+            layer = TapRecord(self.layout, record).scalar("first_bad_layer")
             where = f"the first bad layer is {layer}" if layer >= 0 else "every layer was finite"
         return f"the logits at position {len(self.ids)} are not finite; {where}"
 

@@ -14,6 +14,7 @@ from engine.errors import ContextError, EngineError
 from engine.protocol import (
     Delta,
     Event,
+    Fault,
     Finished,
     Generate,
     OptionsApplied,
@@ -162,13 +163,16 @@ class Session:
             return "cancelled", ""
         command = answer.command
         self.runner.begin(answer.prompt.ids[-1], command.sampling, answer.seed)
-        options = self.options
+        options, started = self.options, 0
         while answer.count < answer.budget:
-            if self.options != options:
-                options = self.options
-                self._emit(OptionsApplied(options, command.request, answer.count))
-            forced = command.forced_ids[answer.count : answer.count + 1]
-            result = self.runner.step(options, forced[0] if forced else -1)
+            while self.runner.unread <= self.runner.lookahead and started < answer.budget:
+                if self.options != options:
+                    options = self.options
+                    self._emit(OptionsApplied(options, command.request, started))
+                forced = command.forced_ids[started : started + 1]
+                self.runner.start(options, forced[0] if forced else -1)
+                started += 1
+            result = self.runner.collect()
             if result.token_id in self.tokenizer.stop_ids:
                 answer.parser.feed([result.token_id])
                 return "stop", ""
@@ -232,6 +236,8 @@ class Session:
         final = answer.parser.finish(reason)
         answer.deltas += final.deltas
         self._flush(answer)
+        self.runner.discard()
+        self._report_graphs()
         now = time.monotonic()
         decoding = now - answer.first_token
         self._emit(
@@ -252,6 +258,12 @@ class Session:
                 telemetry_dropped=self._take_dropped(),
             )
         )
+
+    def _report_graphs(self) -> None:
+        """Pass on what the graphs have to say: a step that runs without one is never silent."""
+        graphs = self.runner.graphs
+        while graphs is not None and graphs.notes:
+            self._emit(Fault(graphs.notes.pop(0)))
 
 
 def _common_length(a: list[int], b: list[int]) -> int:

@@ -68,10 +68,6 @@ class TapWriter:
         here = (bad < 0) & ~norms.isfinite().all()
         bad.copy_(torch.where(here, layer, bad))
 
-    def first_bad_layer(self) -> int:
-        """Host read, after a step."""
-        return int(self._views["first_bad_layer"])
-
     def logits(self, logits: Tensor, chosen: Tensor, kept: Tensor, position: Tensor) -> None:
         """Statistics of the raw logits [V] and the token taken from them."""
         top, ids = torch.topk(logits, self.layout.top_n)

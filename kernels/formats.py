@@ -118,6 +118,12 @@ def ceil_pow2(x: Tensor) -> Tensor:
 # ---- NVFP4 ---------------------------------------------------------------------------------------
 
 
+def gsa_of(amax: Tensor) -> Tensor:
+    """amax / 2688, rounded to nearest. A tensor divides: torch divides by a number as a product
+    with its reciprocal on CUDA, one bit off."""
+    return amax / torch.full_like(amax, GSA_DIVISOR)
+
+
 def quantise_nvfp4_rows(x: Tensor, gsa: Tensor | None = None) -> Nvfp4Rows:
     """Quantise activation rows, each with its own gsa = max|x| / 2688 unless one is given.
 
@@ -132,7 +138,7 @@ def quantise_nvfp4_rows(x: Tensor, gsa: Tensor | None = None) -> Nvfp4Rows:
     x = x.float()
     blocks = x.unflatten(-1, (-1, NVFP4_BLOCK))
     block_amax = blocks.abs().amax(-1)
-    live = block_amax.amax(-1, keepdim=True) / GSA_DIVISOR
+    live = gsa_of(block_amax.amax(-1, keepdim=True))
     used = live if gsa is None else gsa.expand_as(live)
     raw = block_amax / (E2M1_MAX * used)
     # A zero row divides 0 by 0; a live row's largest block can land a hair above 448.
@@ -162,7 +168,7 @@ def quantise_nvfp4_weight(weight: Tensor, amax: Tensor | None = None) -> Nvfp4We
     block_amax = blocks.abs().amax(-1)
     if amax is None:
         amax = block_amax.amax((-2, -1))
-    scale_2 = torch.where(amax == 0, torch.ones_like(amax), amax / GSA_DIVISOR)
+    scale_2 = torch.where(amax == 0, torch.ones_like(amax), gsa_of(amax))
     raw = block_amax / (E2M1_MAX * scale_2[..., None, None])
     raw = torch.where(block_amax == 0, torch.ones_like(raw), raw.clamp(min=E4M3_MIN_SUBNORMAL))
     scale = raw.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)

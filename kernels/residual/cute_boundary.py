@@ -93,9 +93,8 @@ def boundary_kernel(
             old = ptx.load_bf16(streams + (row + j * hidden + channel))
             factor = ptx.load_f32(comb_in + (token * count * count + j * count + stream))
             value += factor * old
-        value += ptx.load_f32(post_in + token * count + stream) * ptx.load_f32(
-            y + token * hidden + channel
-        )
+        made = ptx.through_bf16(ptx.load_f32(y + token * hidden + channel))
+        value += ptx.load_f32(post_in + token * count + stream) * made
         value = ptx.through_bf16(value)
     else:
         value = ptx.load_bf16(streams + (row + stream * hidden + channel))
@@ -139,12 +138,12 @@ def boundary_kernel(
                     z = mixed[count + lane] * rho * ptx.load_f32(site_scale + 1)
                     z = ptx.sigmoid(z + ptx.load_f32(base + count + lane)) * 2.0
                     ptx.store_f32(post + token * count + lane, z)
-                entry = lane % (count * count)
-                logit = mixed[2 * count + entry] * rho * ptx.load_f32(site_scale + 2)
-                logit += ptx.load_f32(base + 2 * count + entry)
-                made = _sinkhorn(logit, iterations, eps, count)
+                cell = 2 * count + lane % (count * count)
+                logit = mixed[cell] * rho * ptx.load_f32(site_scale + 2)
+                logit += ptx.load_f32(base + cell)
+                entry = _sinkhorn(logit, iterations, eps, count)
                 if lane < count * count:
-                    ptx.store_f32(comb + (token * count * count + lane), made)
+                    ptx.store_f32(comb + (token * count * count + lane), entry)
         cute.arch.sync_threads()
         rounds = hidden // threads
         collapsed = cute.make_rmem_tensor((rounds,), Float32)

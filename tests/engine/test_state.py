@@ -20,6 +20,7 @@ from engine.model.transformer import Transformer
 from engine.protocol import Sampling, StepOptions
 from engine.runner import Runner
 from engine.state import LOOKAHEAD, SequenceState
+from engine.taps import TapWriter
 
 CPU = torch.device("cpu")
 OPTIONS = StepOptions(taps=False)
@@ -188,11 +189,9 @@ def on_meta(value: Any) -> Any:
 def test_the_step_reads_nothing_on_the_host(
     quantised: Transformer, router: Any, gsa: Any, taps: bool
 ) -> None:
-    runner = on_meta(runner_of(quantised))
-    tap = runner._tap if taps else None
-    if tap is not None:
-        tap.__init__(tap.layout, torch.device("meta"))
-    runner._device_step(StepOptions(router, gsa, taps), tap)
+    step = on_meta(runner_of(quantised).decode)
+    step.tap = TapWriter(step.tap.layout, torch.device("meta"))
+    step.run(StepOptions(router, gsa, taps))
 
 
 def test_the_host_read_probe_catches_a_read() -> None:
