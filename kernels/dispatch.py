@@ -69,7 +69,10 @@ class OnlyOn:
 
 
 def on_known_gpu(device: torch.device) -> str:
-    """`supports` of our kernels: architectures they are made for, a list and never a range."""
+    """`supports` of our kernels: architectures they are made for, a list and never a range. The meta
+    device counts as one, to compile without a GPU."""
+    if device.type == "meta":
+        return ""
     if device.type != "cuda":
         return f"needs a cuda device, this is {device.type}"
     if not architecture(device):
