@@ -136,6 +136,14 @@ class Conversation:
         self.leaf = turn.id
         return turn
 
+    def take_back(self, turn: Turn) -> None:
+        """Remove a turn that nothing has answered; its parent is the leaf again."""
+        if self._children[turn.id]:
+            raise ValueError("a turn with answers cannot be taken back")
+        del self.turns[turn.id], self._children[turn.id]
+        self._children[turn.parent].remove(turn.id)
+        self.leaf = turn.parent
+
     def children(self, turn_id: str | None) -> list[Turn]:
         return [self.turns[child] for child in self._children.get(turn_id, [])]
 

@@ -271,7 +271,9 @@ class ChatSession:
     def stop(self) -> bool:
         """Stop whatever runs, in any phase. False if nothing does."""
         if self.queued is not None:
-            self.queued = None
+            turn, self.queued = self.queued, None
+            if not self.conversation.children(turn.id):
+                self.conversation.take_back(turn)
             self.listener("path")
             return True
         if self.answering is None:

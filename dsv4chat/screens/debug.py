@@ -56,6 +56,8 @@ class DebugScreen(Screen):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
+        self.top, self.status = self.query_one(TopBar), self.query_one(StatusBar)
+        self.strip = self.query_one("#strip", Static)
         parts: list[tuple[str, str]] = []
         for key, text in HINTS:
             parts += [(key, "bold $primary"), (f" {text}   ", "$foreground 60%")]
@@ -89,11 +91,10 @@ class DebugScreen(Screen):
         view = current_view(self.session, self.app.cursor, self.app.layer)
         for panel in self.query(Panel):
             panel.show(view)
-        status = self.query_one(StatusBar)
-        status.glance = glance(view)
-        status.refresh()
-        self.query_one(TopBar).refresh()
-        self.query_one("#strip", Static).update(token_strip(view, max(10, self.size.width - 2)))
+        self.status.glance = glance(view)
+        self.status.refresh()
+        self.top.refresh()
+        self.strip.update(token_strip(view, max(10, self.size.width - 2)))
 
 
 def token_strip(view: View, width: int) -> Content:

@@ -139,7 +139,8 @@ def test_refused_router_is_status_1(model, monkeypatch):
 def test_interrupt_is_130_and_keeps_what_was_printed(model, number):
     child = subprocess.Popen(
         [sys.executable, "-m", "dsv4chat", "--model", str(model), "-p", "!slow"], cwd=ROOT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     first = os.read(child.stdout.fileno(), 5)
     child.send_signal(number)

@@ -19,7 +19,7 @@ async def test_empty_panels_say_why(make_app):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        assert "every token leaves a record here" in screen_text(app)
+        assert "every token leaves a" in screen_text(app)
         await send(pilot, "/taps off")
         await until(pilot, lambda: "Taps are off" in screen_text(app))
         await answer(pilot, "hello")
@@ -41,7 +41,7 @@ async def test_saturation_raises_alarms_in_words(make_app):
 
 async def test_summary_line_warns_at_80_columns(make_app):
     app = make_app()
-    async with app.run_test(size=(110, 24)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await answer(pilot, "!saturate")
         assert "gsa L4 saturates" in screen_text(app)
 
