@@ -75,8 +75,9 @@ def test_narrow_encoding_does_not_break_output(model):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--temperature", "nan"], ["--temperature", "-1"], ["--temperature", "inf"], ["--top-p", "0"],
-        ["--top-p", "1.5"], ["--min-p", "-0.1"], ["--max-tokens", "0"], ["--max-tokens", "1.5"],
+        ["--temperature", "nan"], ["--temperature", "-1"], ["--temperature", "inf"],
+        ["--top-p", "0"], ["--top-p", "1.5"], ["--min-p", "-0.1"], ["--max-tokens", "0"],
+        ["--max-tokens", "1.5"],
         ["--seed", "-3"], ["--seed", "99999999999999999999999"], ["--context", "0"],
         ["--router", "magic"], ["--gsa", "x"], ["--taps", "maybe"], ["--device", "tpu"],
         ["--effort", "much"], ["--precision", "fp4"], ["--no-such"],

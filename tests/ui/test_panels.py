@@ -79,7 +79,7 @@ async def test_non_finite_layer_is_named(make_app):
         assert "not finite from layer 2" in screen_text(app)
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", [(40, 12), (120, 40), (200, 60)])
 async def test_debug_screen_shows_every_panel(make_app, size):
     app = make_app()
     async with app.run_test(size=size) as pilot:
@@ -89,7 +89,6 @@ async def test_debug_screen_shows_every_panel(make_app, size):
         seen = set()
         for number, panel in enumerate(PANELS):
             await pilot.press(str(number + 1))
-            await pilot.pause(0.1)
             shown = screen_text(app)
             assert "could not read" not in shown
             seen |= {panel.TITLE} if panel.TITLE in shown else set()
