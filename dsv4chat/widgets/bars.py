@@ -2,6 +2,7 @@
 
 import time
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
@@ -74,20 +75,25 @@ class StatusBar(Widget):
         left, right = state + say("  ") + alarms, self._path()
         if left.cell_length + right.cell_length + 2 > width:
             right = say("")
-        for part in (figures, facts):
-            if part and left.cell_length + part.cell_length + right.cell_length + 5 <= width:
-                left = left + part + say("   ")
+        room = width - left.cell_length - right.cell_length - 2
+        shown = ""
+        for figure in figures:
+            longer = f"{shown} · {figure}" if shown else figure
+            shown = longer if cell_len(longer) <= room else shown
+        left = left + muted(shown)
+        if facts.cell_length + cell_len(shown) + 3 <= room:
+            left = left + say("   ") + facts
         return columns(left, right, width)
 
-    def _state(self) -> tuple[Content, Content]:
+    def _state(self) -> tuple[Content, list[str]]:
         """The phase in a few words, and its figures."""
         session = self.session
         if session.phase == "dead":
-            return say(("✖ engine lost", "bold $error")), say("F8 restarts it; your chat is kept")
+            return say(("✖ engine lost", "bold $error")), ["F8 restarts it", "your chat is kept"]
         if session.stuck is not None:
-            return say(("⚠ engine does not respond", "bold $warning")), say("F8 restarts it")
+            return say(("⚠ engine does not respond", "bold $warning")), ["F8 restarts it"]
         if session.stopping:
-            return say((f"{spinner()} stopping", "$warning")), say("")
+            return say((f"{spinner()} stopping", "$warning")), []
         if session.phase in ("starting", "loading"):
             return self._loading()
         if session.phase == "prefill":
@@ -96,11 +102,11 @@ class StatusBar(Widget):
             return self._answering()
         return say(("● ready", "$success")), self._idle()
 
-    def _loading(self) -> tuple[Content, Content]:
+    def _loading(self) -> tuple[Content, list[str]]:
         progress = self.session.load_progress
-        queued = "your message is sent when it is ready" if self.session.queued else ""
+        queued = ["your message is sent when it is ready"] if self.session.queued else []
         if progress is None:
-            return say((f"{spinner()} starting the engine", "$accent")), muted(queued)
+            return say((f"{spinner()} starting the engine", "$accent")), queued
         parts = [one_line(progress.stage, 40)]
         if progress.total_bytes:
             parts.append(f"{100 * progress.done_bytes / progress.total_bytes:.0f} %")
@@ -108,36 +114,36 @@ class StatusBar(Widget):
             parts.append(f"{progress.gb_s:.1f} GB/s")
         if progress.eta_s is not None:
             parts.append(f"{seconds(progress.eta_s)} left")
-        return say((f"{spinner()} {' · '.join(parts)}", "$accent")), muted(queued)
+        return say((f"{spinner()} {' · '.join(parts)}", "$accent")), queued
 
-    def _prefill(self) -> tuple[Content, Content]:
+    def _prefill(self) -> tuple[Content, list[str]]:
         prefill = self.session.prefill
         if prefill is None or not prefill.total:
-            return say((f"{spinner()} reading the conversation", "$accent")), say("")
+            return say((f"{spinner()} reading the conversation", "$accent")), []
         text = f"{spinner()} reading {count(prefill.done)} of {count(prefill.total)} tokens"
-        reused = f"{count(prefill.reused)} reused" if prefill.reused else ""
-        return say((text, "$accent")), muted(reused)
+        reused = [f"{count(prefill.reused)} reused"] if prefill.reused else []
+        return say((text, "$accent")), reused
 
-    def _answering(self) -> tuple[Content, Content]:
+    def _answering(self) -> tuple[Content, list[str]]:
         timing, turn = self.session.timing, self.session.answering
         word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
         parts = [f"{count(timing.tokens)} tokens"]
         if timing.ttft_s is not None:
             parts.append(f"TTFT {seconds(timing.ttft_s)}")
         state = say((f"{spinner()} {word} · {timing.tok_s:.1f} tok/s", "$accent"))
-        return state, muted(" · ".join(parts))
+        return state, parts
 
-    def _idle(self) -> Content:
+    def _idle(self) -> list[str]:
         last = self.session.conversation.last("assistant")
         if last is None or last.finished is None:
-            return say("")
+            return []
         done = last.finished
         parts = [f"stop: {done.reason}"]
         if done.tok_s:
             parts.append(f"{done.tok_s:.1f} tok/s")
         if done.ttft_ms:
             parts.append(f"TTFT {seconds(done.ttft_ms / 1000)}")
-        return muted(" · ".join(parts))
+        return parts
 
     def _path(self) -> Content:
         wanted = self.session.settings.options
