@@ -34,6 +34,7 @@ class ChatScreen(Screen):
         self._notes = notes
         self._editing: Turn | None = None
         self._draft = ""
+        self._drawable = False  # widgets are there
 
     def compose(self) -> ComposeResult:
         yield TopBar(self.session, id="top")
@@ -57,6 +58,7 @@ class ChatScreen(Screen):
         self.column = self.query_one(PanelColumn)
         self.below = self.query_one("#below", Static)
         self.suggestions = self.query_one("#suggest", Static)
+        self._drawable = True
         self._title_composer()
         self.show_changes({"phase", "path"})
 
@@ -64,7 +66,7 @@ class ChatScreen(Screen):
 
     def show_changes(self, changes: set[Change]) -> None:
         """Refresh what `changes` touch. Called at most once a frame."""
-        if not self.is_mounted:
+        if not self._drawable:
             return
         session = self.session
         if changes & {"path", "phase"}:
@@ -201,6 +203,10 @@ class ChatScreen(Screen):
     def switch_focus(self) -> None:
         (self.transcript if self.composer.has_focus else self.composer).focus()
 
+    def on_resize(self) -> None:
+        if self._drawable:
+            self._title_composer()
+
     def on_descendant_focus(self) -> None:
         self._title_composer()
 
@@ -215,4 +221,5 @@ class ChatScreen(Screen):
         if self.transcript.has_focus:
             composer.border_subtitle = say("[ ] tokens · { } layers · tab writes")
         else:
-            composer.border_subtitle = "enter send · ctrl+j new line · / commands"
+            wide = self.size.width >= 60
+            composer.border_subtitle = "enter send · ctrl+j new line" + " · / commands" * wide

@@ -44,6 +44,7 @@ class DebugScreen(Screen):
         super().__init__()
         self.session = session
         self._at = 0
+        self._drawable = False  # widgets are there
 
     def compose(self) -> ComposeResult:
         yield TopBar(self.session, id="top")
@@ -63,6 +64,7 @@ class DebugScreen(Screen):
             parts += [(key, "bold $primary"), (f" {text}   ", "$foreground 60%")]
         self.query_one("#keys", Static).update(say(*parts))
         self.step_panel(0)
+        self._drawable = True
         self.show_changes({"telemetry"})
 
     def step_panel(self, step: int) -> None:
@@ -86,7 +88,7 @@ class DebugScreen(Screen):
 
     def show_changes(self, changes: set[Change]) -> None:
         """Bring panels, token strip and status up to date."""
-        if not self.is_mounted:
+        if not self._drawable:
             return
         view = current_view(self.session, self.app.cursor, self.app.layer)
         for panel in self.query(Panel):

@@ -56,7 +56,8 @@ def help_lines(width: int) -> list[Content]:
             group = command.group
             lines += [say(""), say((group, "bold $primary"))]
         slash = f"/{command.slash}" if command.slash else ""
-        meaning = f"{command.help}  ({command.argument})" if command.argument else command.help
+        choice = f" ({command.argument})" if "|" in command.argument else ""
+        meaning = command.help + choice
         lines += _row(" ".join(command.key_names), slash, meaning, width)
     lines += [say(""), say(("writing", "bold $primary"))]
     for keys, slash, meaning in WRITING:

@@ -17,4 +17,7 @@ def plain_lines(source: str, width: int, style: Style) -> list[Line]:
 
 def segments(text: Text) -> Line:
     """One line of Rich text as segments."""
-    return [segment for segment in text.render(_CONSOLE, end="") if segment.text]
+    drawn = (segment for segment in text.render(_CONSOLE, end="") if segment.text)
+    # Without spans Rich leaves the text's own style to the console.
+    style = text.style if isinstance(text.style, Style) else Style.null()
+    return list(Segment.apply_style(drawn, style))

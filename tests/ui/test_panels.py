@@ -79,6 +79,12 @@ async def test_non_finite_layer_is_named(make_app):
         assert "not finite from layer 2" in screen_text(app)
 
 
+WORDS = {
+    "logits": "entropy", "gsa": "blocks saturate", "router": "path fused", "attention": "window",
+    "kernels": "inter-token",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("size", [(40, 12), (120, 40), (200, 60)])
 async def test_debug_screen_shows_every_panel(make_app, size):
     app = make_app()
@@ -91,6 +97,7 @@ async def test_debug_screen_shows_every_panel(make_app, size):
             await pilot.press(str(number + 1))
             shown = screen_text(app)
             assert "could not read" not in shown
+            assert WORDS[panel.TITLE] in shown
             seen |= {panel.TITLE} if panel.TITLE in shown else set()
         assert seen == {panel.TITLE for panel in PANELS}
         await pilot.press("f5")
