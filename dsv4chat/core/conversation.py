@@ -63,6 +63,13 @@ class Turn:
     def done(self) -> bool:
         return self.role != "assistant" or self.finish is not None
 
+    @property
+    def options(self) -> StepOptions | None:
+        """The step options that hold at the end of the turn so far."""
+        if self.marks:
+            return self.marks[-1].options
+        return self.settings.options if self.settings else None
+
     def add(self, batch: Tokens) -> None:
         """Take a batch of tokens and their text.
 

@@ -272,6 +272,19 @@ async def test_palette_runs_a_command(make_app):
         await until(pilot, lambda: app.session.settings.router == "two-kernel")
 
 
+async def test_ctrl_c_stops_and_never_quits(make_app):
+    app = make_app()
+    async with app.run_test(size=(90, 24), notifications=True) as pilot:
+        await until(pilot, lambda: app.session.phase == "ready")
+        await send(pilot, "!slow")
+        await until(pilot, lambda: bool(app.session.answering and app.session.answering.text))
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: not app.session.busy, 2.0)
+        assert app.session.conversation.path[-1].finish == "cancelled"
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "ctrl+q quits" in screen_text(app))
+
+
 async def test_quit_ends_the_engine(make_app):
     import os
 
