@@ -50,8 +50,7 @@ def _open_chat(request: cli.Request, model: str, config: Config) -> int:
 
     session = ChatSession(EngineClient(), request.settings, model, system=config.system)
     app = ChatApp(session, config)
-    app.run()
-    return app.return_code or 0
+    return app.run() or 0
 
 
 def _run_child(name: str, arguments: list[str]) -> int:

@@ -3,6 +3,10 @@
 Starts the engine, carries its events to the screens at a bounded rate, owns the cursor.
 """
 
+import asyncio
+import contextlib
+import signal
+
 from textual.app import App
 from textual.binding import Binding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -17,6 +21,7 @@ from dsv4chat.screens.chat import ChatScreen
 from dsv4chat.screens.debug import DebugScreen
 
 FRAME_S = 1 / 15
+INTERRUPTED = 130
 SLOW_FRAME_S = 1 / 4  # low motion, for slow links and for readers who want calm
 
 
@@ -95,9 +100,17 @@ class ChatApp(ChatActions, App[int]):
         if self.config.low_motion:
             self.animation_level = "none"
         self.push_screen(self.chat)
+        self._catch_signals()
         self.run_worker(self.session.pump(), group="pump", exit_on_error=True)
         self.run_worker(self.session.start(), group="engine", exclusive=True)
         self.set_interval(SLOW_FRAME_S if self.config.low_motion else FRAME_S, self._frame)
+
+    def _catch_signals(self) -> None:
+        """Leave the terminal clean when asked to end from outside."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self.exit, INTERRUPTED)
 
     async def on_unmount(self) -> None:
         await self.session.backend.close()

@@ -63,6 +63,13 @@ class Turn:
     def done(self) -> bool:
         return self.role != "assistant" or self.finish is not None
 
+    @property
+    def options(self) -> StepOptions | None:
+        """The step options that hold at the end of the turn so far."""
+        if self.marks:
+            return self.marks[-1].options
+        return self.settings.options if self.settings else None
+
     def add(self, batch: Tokens) -> None:
         """Take a batch of tokens and their text.
 
@@ -135,6 +142,14 @@ class Conversation:
         self._children[turn.id] = []
         self.leaf = turn.id
         return turn
+
+    def take_back(self, turn: Turn) -> None:
+        """Remove a turn that nothing has answered; its parent is the leaf again."""
+        if self._children[turn.id]:
+            raise ValueError("a turn with answers cannot be taken back")
+        del self.turns[turn.id], self._children[turn.id]
+        self._children[turn.parent].remove(turn.id)
+        self.leaf = turn.parent
 
     def children(self, turn_id: str | None) -> list[Turn]:
         return [self.turns[child] for child in self._children.get(turn_id, [])]

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-MAX_CODE_LINES = 60
+MAX_CODE_LINES = 30
 MAX_PIECE = 4000
 
 Kind = Literal["text", "item", "heading", "code"]

@@ -94,9 +94,15 @@ class ChatSession:
             self._lose(EngineLost(f"the engine could not be started: {error}"))
 
     async def pump(self) -> None:
-        """Handle events for ever."""
+        """Handle events for ever.
+
+        One that cannot be handled must not take the conversation down.
+        """
         async for event in self.backend.events():
-            self.handle(event)
+            try:
+                self.handle(event)
+            except Exception as error:  # noqa: BLE001
+                self.notify(f"{type(event).__name__} from the engine was not understood: {error!r}")
 
     def handle(self, event: BackendEvent) -> None:
         """Take one event. Events of an older request are ignored."""
@@ -203,7 +209,8 @@ class ChatSession:
         self.applied = event.options
         turn = self.answering
         if turn is not None and event.request == self._request:
-            turn.marks.append(OptionMark(event.index, event.options))
+            if event.options != turn.options:
+                turn.marks.append(OptionMark(event.index, event.options))
         self.listener("options")
 
     def _lose(self, event: EngineLost) -> None:
@@ -260,8 +267,8 @@ class ChatSession:
         )
         try:
             sent = self.backend.send(command)
-        except ProtocolError as error:
-            self._end_answer("context", str(error))
+        except (ProtocolError, UnicodeEncodeError) as error:
+            self._end_answer("fault", str(error))
         else:
             if not sent:
                 self._end_answer("fault", "the engine is not there")
@@ -271,7 +278,9 @@ class ChatSession:
     def stop(self) -> bool:
         """Stop whatever runs, in any phase. False if nothing does."""
         if self.queued is not None:
-            self.queued = None
+            turn, self.queued = self.queued, None
+            if not self.conversation.children(turn.id):
+                self.conversation.take_back(turn)
             self.listener("path")
             return True
         if self.answering is None:

@@ -27,7 +27,7 @@ class Panel(Widget):
         """Draw another view at the next refresh; the title names its token."""
         self.view = view
         if self.NEEDS_RECORD:
-            self.border_title = say(self.TITLE, ("  ", ""), *token_parts(view))
+            self.border_title = say(self.TITLE, *token_parts(view))
         self.refresh()
 
     def build(self, view: View, width: int, height: int) -> list[Content]:
@@ -51,7 +51,7 @@ def token_parts(view: View) -> list[tuple[str, str]]:
     """Which token the panel is about: number, text, id, and whether the cursor holds it."""
     if view.turn is None:
         return []
-    number = f"{'' if view.live else '▸ '}token {view.index} "
+    number = f"  {'' if view.live else '▸ '}token {view.index} "
     token_id = f" id {view.token.id}" if view.token else ""
     return [
         (number, "$foreground 60%"),

@@ -7,20 +7,22 @@ from dsv4chat.panels.view import View, entropy_bits, probability
 from dsv4chat.widgets.safe import say
 
 
-def glance(view: View) -> Content | None:
-    """Sureness and alarms of the token in view; None without a record."""
+def glance(view: View) -> tuple[Content, Content] | None:
+    """Facts and alarms of the token in view; None without a record."""
     record = view.record
     if record is None:
         return None
     sure = probability(record, float(record.scalar("chosen_logit")))
-    parts: list[tuple[str, str]] = [
+    facts = say(
         ("" if view.live else f"token {view.index}  ", "bold"),
-        (f"p {sure:.2f} entropy {entropy_bits(record):.1f} bits", "$foreground 60%"),
-    ]
+        (f"p {sure:.2f} · entropy {entropy_bits(record):.1f} bits", "$foreground 60%"),
+    )
+    alarms: list[tuple[str, str]] = []
     clipped = [cell for cell in read_cells(view, record) if cell.saturated]
     if clipped:
         worst = max(clipped, key=lambda cell: cell.saturated)
-        parts.append((f"  ⚠ gsa L{worst.layer} saturates", "bold $error"))
-    if int(record.scalar("first_bad_layer")) >= 0:
-        parts.append(("  ⚠ not finite", "bold $error"))
-    return say(*parts)
+        alarms.append((f"⚠ gsa L{worst.layer} saturates  ", "bold $error"))
+    bad = int(record.scalar("first_bad_layer"))
+    if bad >= 0:
+        alarms.append((f"⚠ not finite from L{bad}  ", "bold $error"))
+    return facts, say(*alarms)

@@ -104,7 +104,7 @@ def _alarm(view: View, cells: list[Cell]) -> Content:
         where = f"L{worst.layer} {worst.site} {worst.saturated} of {worst.blocks}"
         text = f"⚠ {blocks} blocks saturate: {where}"
         return say((text, "bold $error"))
-    state = f"no block saturates · {flushed} flushed to zero"
+    state = f"0 blocks saturate · {flushed} flushed to 0"
     style = "$warning" if flushed else "$success"
     return say(("mode ", "$foreground 60%"), (mode, "bold"), (f" · {state}", style))
 

@@ -51,7 +51,8 @@ class BranchScreen(ModalScreen[str | None]):
 
     def _row(self, turn: Turn, indent: str, on_path: bool) -> Content:
         sign = "● " if on_path else "○ "
-        who = "you" if turn.role == "user" else (turn.routers[0] if turn.routers else "answer")
+        path = f" by {turn.routers[0]}" if turn.routers else ""
+        who = "you" if turn.role == "user" else f"answer{path}"
         when = time.strftime("%H:%M", time.localtime(turn.created))
         return say(
             (indent, "$foreground 60%"),

@@ -34,6 +34,7 @@ class ChatScreen(Screen):
         self._notes = notes
         self._editing: Turn | None = None
         self._draft = ""
+        self._drawable = False  # widgets are there
 
     def compose(self) -> ComposeResult:
         yield TopBar(self.session, id="top")
@@ -52,6 +53,12 @@ class ChatScreen(Screen):
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.composer = self.query_one(Composer)
+        self.welcome, self.card = self.query_one(Welcome), self.query_one(EngineCard)
+        self.top, self.status = self.query_one(TopBar), self.query_one(StatusBar)
+        self.column = self.query_one(PanelColumn)
+        self.below = self.query_one("#below", Static)
+        self.suggestions = self.query_one("#suggest", Static)
+        self._drawable = True
         self._title_composer()
         self.show_changes({"phase", "path"})
 
@@ -59,28 +66,28 @@ class ChatScreen(Screen):
 
     def show_changes(self, changes: set[Change]) -> None:
         """Refresh what `changes` touch. Called at most once a frame."""
-        if not self.is_mounted:
+        if not self._drawable:
             return
         session = self.session
         if changes & {"path", "phase"}:
             empty = not session.conversation.path
             self.set_class(empty, "-empty")
             self.set_class(session.lost is not None or session.stuck is not None, "-lost")
-            self.query_one(Welcome).refresh(layout=True)
-            self.query_one(EngineCard).refresh(layout=True)
-            self.query_one(TopBar).refresh()
+            self.welcome.refresh(layout=True)
+            self.card.refresh(layout=True)
+            self.top.refresh()
         if "stuck" in changes:
             self.set_class(session.lost is not None or session.stuck is not None, "-lost")
-            self.query_one(EngineCard).refresh(layout=True)
+            self.card.refresh(layout=True)
         if "progress" in changes and session.ready is None:
-            self.query_one(Welcome).refresh(layout=True)
+            self.welcome.refresh(layout=True)
         self._show_transcript(changes)
         if changes & {"telemetry", "tokens", "options", "path", "finished", "phase"}:
             view = current_view(session, self.app.cursor, self.app.layer)
-            self.query_one(PanelColumn).show(view)
-            self.query_one(StatusBar).glance = glance(view)
-            self.query_one(TopBar).refresh()
-        self.query_one(StatusBar).refresh()
+            self.column.show(view)
+            self.status.glance = glance(view)
+            self.top.refresh()
+        self.status.refresh()
 
     def _show_transcript(self, changes: set[Change]) -> None:
         transcript = self.transcript
@@ -98,13 +105,13 @@ class ChatScreen(Screen):
             text = say(
                 (f"▼ {hidden} more lines  ", "$accent"), ("end goes there", "$foreground 60%")
             )
-            self.query_one("#below", Static).update(text)
+            self.below.update(text)
 
     def show_cursor(self, cursor: tuple[str, int] | None) -> None:
         self.transcript.show_cursor(cursor)
 
     def step_panel(self, step: int) -> None:
-        self.query_one(PanelColumn).step(step)
+        self.column.step(step)
 
     def fold_thinking(self) -> None:
         self.transcript.unfold = not self.transcript.unfold
@@ -150,7 +157,7 @@ class ChatScreen(Screen):
             )
             for name in matches
         ]
-        self.query_one("#suggest", Static).update(Content("\n").join(rows))
+        self.suggestions.update(Content("\n").join(rows))
 
     @on(Transcript.ThinkingClicked)
     def _thinking_clicked(self) -> None:
@@ -196,6 +203,10 @@ class ChatScreen(Screen):
     def switch_focus(self) -> None:
         (self.transcript if self.composer.has_focus else self.composer).focus()
 
+    def on_resize(self) -> None:
+        if self._drawable:
+            self._title_composer()
+
     def on_descendant_focus(self) -> None:
         self._title_composer()
 
@@ -210,4 +221,5 @@ class ChatScreen(Screen):
         if self.transcript.has_focus:
             composer.border_subtitle = say("[ ] tokens · { } layers · tab writes")
         else:
-            composer.border_subtitle = "enter send · ctrl+j new line · / commands"
+            wide = self.size.width >= 60
+            composer.border_subtitle = "enter send · ctrl+j new line" + " · / commands" * wide

@@ -44,6 +44,7 @@ class DebugScreen(Screen):
         super().__init__()
         self.session = session
         self._at = 0
+        self._drawable = False  # widgets are there
 
     def compose(self) -> ComposeResult:
         yield TopBar(self.session, id="top")
@@ -56,11 +57,14 @@ class DebugScreen(Screen):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
+        self.top, self.status = self.query_one(TopBar), self.query_one(StatusBar)
+        self.strip = self.query_one("#strip", Static)
         parts: list[tuple[str, str]] = []
         for key, text in HINTS:
             parts += [(key, "bold $primary"), (f" {text}   ", "$foreground 60%")]
         self.query_one("#keys", Static).update(say(*parts))
         self.step_panel(0)
+        self._drawable = True
         self.show_changes({"telemetry"})
 
     def step_panel(self, step: int) -> None:
@@ -84,16 +88,15 @@ class DebugScreen(Screen):
 
     def show_changes(self, changes: set[Change]) -> None:
         """Bring panels, token strip and status up to date."""
-        if not self.is_mounted:
+        if not self._drawable:
             return
         view = current_view(self.session, self.app.cursor, self.app.layer)
         for panel in self.query(Panel):
             panel.show(view)
-        status = self.query_one(StatusBar)
-        status.glance = glance(view)
-        status.refresh()
-        self.query_one(TopBar).refresh()
-        self.query_one("#strip", Static).update(token_strip(view, max(10, self.size.width - 2)))
+        self.status.glance = glance(view)
+        self.status.refresh()
+        self.top.refresh()
+        self.strip.update(token_strip(view, max(10, self.size.width - 2)))
 
 
 def token_strip(view: View, width: int) -> Content:

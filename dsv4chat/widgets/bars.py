@@ -2,13 +2,14 @@
 
 import time
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
 from dsv4chat.core.commands import COMMANDS, key_name
 from dsv4chat.core.session import ChatSession
 from dsv4chat.core.text import count, one_line, seconds, size
-from dsv4chat.widgets.safe import bar, columns, say
+from dsv4chat.widgets.safe import bar, columns, muted, say
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -64,77 +65,85 @@ class StatusBar(Widget):
     def __init__(self, session: ChatSession, **kwargs) -> None:
         super().__init__(**kwargs)
         self.session = session
-        self.glance: Content | None = None
+        self.glance: tuple[Content, Content] | None = None
 
     def render(self) -> Content:
+        """State and alarms first, then the path, then figures, as far as they fit."""
         width = self.size.width
-        left, right = self._left(), self._path()
-        if (
-            self.glance is not None
-            and left.cell_length + self.glance.cell_length + right.cell_length + 6 < width
-        ):
-            left = left + say("   ") + self.glance
-        return columns(left, right if width >= 60 else say(""), width)
+        state, figures = self._state()
+        facts, alarms = self.glance or (say(""), say(""))
+        left, right = state + say("  ") + alarms, self._path()
+        if left.cell_length + right.cell_length + 2 > width:
+            right = say("")
+        room = width - left.cell_length - right.cell_length - 2
+        shown = ""
+        for figure in figures:
+            longer = f"{shown} · {figure}" if shown else figure
+            shown = longer if cell_len(longer) <= room else shown
+        left = left + muted(shown)
+        if facts.cell_length + cell_len(shown) + 3 <= room:
+            left = left + say("   ") + facts
+        return columns(left, right, width)
 
-    def _left(self) -> Content:
+    def _state(self) -> tuple[Content, list[str]]:
+        """The phase in a few words, and its figures."""
         session = self.session
         if session.phase == "dead":
-            return say(
-                ("✖ engine lost", "bold $error"), ("  F8 restarts it; your chat is kept", "")
-            )
+            return say(("✖ engine lost", "bold $error")), ["F8 restarts it", "your chat is kept"]
         if session.stuck is not None:
-            return say(("⚠ the engine does not respond", "bold $warning"), ("  F8 restarts it", ""))
+            return say(("⚠ engine does not respond", "bold $warning")), ["F8 restarts it"]
         if session.stopping:
-            return say((f"{spinner()} stopping", "$warning"))
+            return say((f"{spinner()} stopping", "$warning")), []
         if session.phase in ("starting", "loading"):
             return self._loading()
         if session.phase == "prefill":
             return self._prefill()
         if session.phase == "answering":
             return self._answering()
-        return self._idle()
+        return say(("● ready", "$success")), self._idle()
 
-    def _loading(self) -> Content:
+    def _loading(self) -> tuple[Content, list[str]]:
         progress = self.session.load_progress
-        queued = "  your message is sent when it is ready" if self.session.queued else ""
+        queued = ["your message is sent when it is ready"] if self.session.queued else []
         if progress is None:
-            return say((f"{spinner()} starting the engine", "$accent"), (queued, "$foreground 60%"))
-        parts = [progress.stage]
+            return say((f"{spinner()} starting the engine", "$accent")), queued
+        parts = [one_line(progress.stage, 40)]
         if progress.total_bytes:
             parts.append(f"{100 * progress.done_bytes / progress.total_bytes:.0f} %")
         if progress.gb_s:
             parts.append(f"{progress.gb_s:.1f} GB/s")
         if progress.eta_s is not None:
             parts.append(f"{seconds(progress.eta_s)} left")
-        return say((f"{spinner()} {' · '.join(parts)}", "$accent"), (queued, "$foreground 60%"))
+        return say((f"{spinner()} {' · '.join(parts)}", "$accent")), queued
 
-    def _prefill(self) -> Content:
+    def _prefill(self) -> tuple[Content, list[str]]:
         prefill = self.session.prefill
         if prefill is None or not prefill.total:
-            return say((f"{spinner()} reading the conversation", "$accent"))
-        reused = f" · {count(prefill.reused)} reused" if prefill.reused else ""
-        text = f"{spinner()} reading {count(prefill.done)} of {count(prefill.total)} tokens{reused}"
-        return say((text, "$accent"))
+            return say((f"{spinner()} reading the conversation", "$accent")), []
+        text = f"{spinner()} reading {count(prefill.done)} of {count(prefill.total)} tokens"
+        reused = [f"{count(prefill.reused)} reused"] if prefill.reused else []
+        return say((text, "$accent")), reused
 
-    def _answering(self) -> Content:
+    def _answering(self) -> tuple[Content, list[str]]:
         timing, turn = self.session.timing, self.session.answering
         word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
-        parts = [f"{spinner()} {word}", f"{timing.tok_s:.1f} tok/s", f"{timing.tokens} tokens"]
+        parts = [f"{count(timing.tokens)} tokens"]
         if timing.ttft_s is not None:
             parts.append(f"TTFT {seconds(timing.ttft_s)}")
-        return say((" · ".join(parts), "$accent"))
+        state = say((f"{spinner()} {word} · {timing.tok_s:.1f} tok/s", "$accent"))
+        return state, parts
 
-    def _idle(self) -> Content:
+    def _idle(self) -> list[str]:
         last = self.session.conversation.last("assistant")
         if last is None or last.finished is None:
-            return say(("● ready", "$success"))
+            return []
         done = last.finished
-        parts = [f"stop: {done.reason}", f"{count(done.tokens)} tokens"]
+        parts = [f"stop: {done.reason}"]
         if done.tok_s:
             parts.append(f"{done.tok_s:.1f} tok/s")
         if done.ttft_ms:
             parts.append(f"TTFT {seconds(done.ttft_ms / 1000)}")
-        return say(("● ready  ", "$success"), (" · ".join(parts), "$foreground 60%"))
+        return parts
 
     def _path(self) -> Content:
         wanted = self.session.settings.options

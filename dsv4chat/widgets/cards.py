@@ -128,14 +128,8 @@ class EngineCard(Widget):
                 )
             ]
         kept = sum(len(turn.text) for turn in session.conversation.path)
-        lines.append(
-            say(
-                ("Your conversation is kept", "$success"),
-                (f" ({count(kept)} characters).  ", "$foreground 60%"),
-                ("F8", "bold $primary"),
-                " restart the engine   ",
-                ("ctrl+q", "bold $primary"),
-                " quit",
-            )  # fmt: skip
-        )
+        lines += [
+            say(("Your conversation is kept", "$success"), f", {count(kept)} characters."),
+            say(("F8", "bold $primary"), " restart   ", ("ctrl+q", "bold $primary"), " quit"),
+        ]
         return Content("\n").join(lines)

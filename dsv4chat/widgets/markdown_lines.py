@@ -14,8 +14,7 @@ from rich.theme import Theme
 
 from dsv4chat.core.markdown_pieces import Piece
 from dsv4chat.widgets.look import Look
-
-Line = list[Segment]
+from dsv4chat.widgets.plain_lines import Line, segments
 
 
 @lru_cache(maxsize=1)
@@ -140,7 +139,7 @@ def code_lines(source: str, piece: Piece, width: int, look: Look) -> list[Line]:
     for text in _highlighted("\n".join(body), piece.language, look).split("\n", allow_blank=True):
         text.expand_tabs(4)
         for part in _folded(text, inner - 1):
-            lines.append([Segment("│ ", look.frame), *_segments(part)])
+            lines.append([Segment("│ ", look.frame), *segments(part)])
     if piece.last:
         lines.append([Segment("╰" + "─" * inner, look.frame)])
     return lines
@@ -158,13 +157,6 @@ def _folded(text: Text, width: int) -> list[Text]:
         parts.append(text[:cut])
         text = text[cut:]
     return [*parts, text]
-
-
-def _segments(text: Text) -> Line:
-    return [segment for segment in text.render(_PLAIN, end="") if segment.text]
-
-
-_PLAIN = Console(width=500, color_system="truecolor", force_terminal=True, legacy_windows=False)
 
 
 def _highlighted(code: str, language: str, look: Look) -> Text:
@@ -192,12 +184,6 @@ def _highlighted(code: str, language: str, look: Look) -> Text:
                 text.stylize(style, start, start + len(value))
                 break
     return text
-
-
-def plain_lines(source: str, width: int, style) -> list[Line]:
-    """Text as it is, wrapped."""
-    text = Text(source.expandtabs(4), style=style)
-    return [_segments(line) for line in text.wrap(_PLAIN, max(width, 4), overflow="fold")]
 
 
 def _plain(line: Line) -> str:

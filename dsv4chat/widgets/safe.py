@@ -21,6 +21,11 @@ def say(*parts: Part) -> Content:
     )  # fmt: skip
 
 
+def muted(text: str) -> Content:
+    """Text of second rank."""
+    return say((text, "$foreground 60%"))
+
+
 def line(text: str, style: str = "", limit: int = 200) -> Content:
     """One line of foreign text."""
     return Content.assemble((one_line(text, limit), style))

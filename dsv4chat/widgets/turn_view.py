@@ -13,8 +13,8 @@ from dsv4chat.core.conversation import OptionMark, Turn
 from dsv4chat.core.markdown_pieces import Piece, Splitter
 from dsv4chat.core.text import clean, count, one_line, seconds
 from dsv4chat.widgets.look import Look
-from dsv4chat.widgets.markdown_lines import Line, code_lines, plain_lines, text_lines
 from dsv4chat.widgets.marked_text import take_marks, with_marks
+from dsv4chat.widgets.plain_lines import Line, plain_lines
 
 THINKING_TAIL = 6
 THINKING_LIMIT = 20_000
@@ -158,6 +158,8 @@ class TurnView:
 
     def _piece(self, piece: Piece, frame: Frame) -> list[Row]:
         """Draw one piece with its marks; as plain text if Markdown cannot."""
+        from dsv4chat.widgets.markdown_lines import code_lines, text_lines  # slow; not at start
+
         look, width = frame.look, frame.width
         marks = [mark for mark in self.turn.marks if self._in_piece(mark, piece)]
         points = [self._offset(mark.index) for mark in marks]

@@ -54,8 +54,9 @@ async def until(pilot: Pilot, condition: Callable[[], bool], limit_s: float = 15
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, f"did not happen within {limit_s} s"
-        await pilot.pause(0.02)
-    await pilot.pause(0.1)
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.08)  # one frame of the app
+    await pilot.pause()
 
 
 async def send(pilot: Pilot, text: str) -> None:

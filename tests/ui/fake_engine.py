@@ -171,8 +171,8 @@ class FakeEngine:
         script = self.script(command, ask)
         limit = command.sampling.max_tokens or len(script)
         pause = 0.05 if "!slow" in ask else 1 / self.args.rate
-        if "!stutter" in ask:
-            pause = 0.4
+        if match := re.search(r"!pace (\S+)", ask):
+            pause = float(match[1])
         first_at = None
         for index, (channel, text) in enumerate(script[:limit]):
             if self.cancelled.is_set():
@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--version", type=int, default=p.PROTOCOL_VERSION)
     parser.add_argument("--load-s", type=float, default=0.02)
     parser.add_argument("--load-fault", default="")
-    parser.add_argument("--rate", type=float, default=400.0)
+    parser.add_argument("--rate", type=float, default=2000.0)
     parser.add_argument("--beat-s", type=float, default=0.2)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--experts", type=int, default=32)

@@ -197,10 +197,11 @@ async def test_reader_who_scrolled_up_is_not_pulled_down(make_app):
     app = make_app()
     async with app.run_test(size=(80, 16)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        await send(pilot, "!slow")
+        await send(pilot, "!pace 0.02")
         await until(pilot, lambda: app.chat.transcript.max_scroll_y > 6)
         app.chat.transcript.scroll_to(y=1, animate=False)
-        await pilot.pause(0.5)
+        tokens = app.session.timing.tokens
+        await until(pilot, lambda: app.session.timing.tokens > tokens + 10)
         assert app.chat.transcript.scroll_y == 1 and "more lines" in screen_text(app)
         await pilot.press("escape")
         await until(pilot, lambda: not app.session.busy)
@@ -269,6 +270,19 @@ async def test_palette_runs_a_command(make_app):
         await pilot.pause(0.5)
         await pilot.press("enter")
         await until(pilot, lambda: app.session.settings.router == "two-kernel")
+
+
+async def test_ctrl_c_stops_and_never_quits(make_app):
+    app = make_app()
+    async with app.run_test(size=(90, 24), notifications=True) as pilot:
+        await until(pilot, lambda: app.session.phase == "ready")
+        await send(pilot, "!slow")
+        await until(pilot, lambda: bool(app.session.answering and app.session.answering.text))
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: not app.session.busy, 2.0)
+        assert app.session.conversation.path[-1].finish == "cancelled"
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "ctrl+q quits" in screen_text(app))
 
 
 async def test_quit_ends_the_engine(make_app):

@@ -75,8 +75,9 @@ def test_narrow_encoding_does_not_break_output(model):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--temperature", "nan"], ["--temperature", "-1"], ["--temperature", "inf"], ["--top-p", "0"],
-        ["--top-p", "1.5"], ["--min-p", "-0.1"], ["--max-tokens", "0"], ["--max-tokens", "1.5"],
+        ["--temperature", "nan"], ["--temperature", "-1"], ["--temperature", "inf"],
+        ["--top-p", "0"], ["--top-p", "1.5"], ["--min-p", "-0.1"], ["--max-tokens", "0"],
+        ["--max-tokens", "1.5"],
         ["--seed", "-3"], ["--seed", "99999999999999999999999"], ["--context", "0"],
         ["--router", "magic"], ["--gsa", "x"], ["--taps", "maybe"], ["--device", "tpu"],
         ["--effort", "much"], ["--precision", "fp4"], ["--no-such"],
@@ -139,7 +140,8 @@ def test_refused_router_is_status_1(model, monkeypatch):
 def test_interrupt_is_130_and_keeps_what_was_printed(model, number):
     child = subprocess.Popen(
         [sys.executable, "-m", "dsv4chat", "--model", str(model), "-p", "!slow"], cwd=ROOT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     first = os.read(child.stdout.fileno(), 5)
     child.send_signal(number)
