@@ -1,9 +1,9 @@
 """The packed corpus: dialogues as token ids, by part, and rows of one training length made of them.
 
 A document is stored without BOS. Rows start with BOS and hold whole documents; documents that may
-follow another turn of the same chat ("joinable": no system text of their own) often do so without
-a new BOS, which gives chats of many unrelated turns. Who says a token is not stored: it follows
-from the control tokens.
+follow another turn of the same chat (no system text of their own) often do so without a new BOS,
+which gives chats of many unrelated turns. Who says a token is not stored: it follows from the
+control tokens.
 """
 
 import io
@@ -20,19 +20,21 @@ BOS_ID, EOS_ID, PAD_ID = (SPECIALS.index(name) for name in (BOS, EOS, PAD))
 USER_ID, ASSISTANT_ID = SPECIALS.index(USER), SPECIALS.index(ASSISTANT)
 HEADER_ENDS = (SPECIALS.index(THINK), SPECIALS.index(END_THINK))
 
+MAY_FOLLOW, MAY_BE_FOLLOWED = 1, 2  # bits of Documents.joins
 NOTHING, PROMPT, REPLY = 0, 1, 2  # what a target token is: padding, given text, the model's text
 
 
 @dataclass(slots=True)
 class Documents:
     """tokens: [N] uint16, all documents one after another. lengths: [D] int32. part: [D] uint8, an
-    index into `parts`. joinable: [D] bool."""
+    index into `parts`. joins: [D] uint8, the bits of corpus.dialogue: may follow, may be
+    followed."""
 
     parts: list[str]
     tokens: np.ndarray
     lengths: np.ndarray
     part: np.ndarray
-    joinable: np.ndarray
+    joins: np.ndarray
 
     def save(self, path: Path) -> None:
         buffer = io.BytesIO()
@@ -42,7 +44,7 @@ class Documents:
             tokens=self.tokens.astype(np.uint16),
             lengths=self.lengths.astype(np.int32),
             part=self.part.astype(np.uint8),
-            joinable=self.joinable.astype(bool),
+            joins=self.joins.astype(np.uint8),
         )
         path.write_bytes(lzma.compress(buffer.getvalue(), preset=6))
 
@@ -51,7 +53,7 @@ class Documents:
         arrays = np.load(io.BytesIO(lzma.decompress(path.read_bytes())))
         names = [str(name) for name in arrays["parts"]]
         return Documents(
-            names, arrays["tokens"], arrays["lengths"], arrays["part"], arrays["joinable"]
+            names, arrays["tokens"], arrays["lengths"], arrays["part"], arrays["joins"]
         )
 
 
@@ -91,11 +93,11 @@ class RowPacker:
     def rows(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """tokens [length+1] uint16 and roles [length+1] uint8."""
         stream, waiting = self._stream(), []
-        lengths, joinable = self.documents.lengths, self.documents.joinable
+        lengths, joins = self.documents.lengths, self.documents.joins
         size = self.length + 1
         while True:
             tokens, kinds = np.full(size, PAD_ID, np.uint16), np.zeros(size, np.uint8)
-            used, fresh = 0, True
+            used, fresh, open_end = 0, True, False
             while used < size - 8:
                 pick = waiting.pop() if fresh and waiting else next(stream)
                 need, room = int(lengths[pick]), size - used - 1
@@ -104,13 +106,15 @@ class RowPacker:
                     if len(waiting) > 64:
                         break
                     continue
-                if fresh or not joinable[pick] or self.rng.random() > self.join:
+                joined = open_end and joins[pick] & MAY_FOLLOW and self.rng.random() < self.join
+                if not joined:
                     tokens[used], kinds[used] = BOS_ID, PROMPT
                     used += 1
                 start, count = self.starts[pick], min(need, size - used)
                 tokens[used : used + count] = self.documents.tokens[start : start + count]
                 kinds[used : used + count] = self.roles[start : start + count]
                 used, fresh = used + count, False
+                open_end = bool(joins[pick] & MAY_BE_FOLLOWED)
             yield tokens, kinds
 
     def batches(self, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
