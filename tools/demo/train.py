@@ -40,7 +40,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--start", type=Path, help="folder of an earlier master to go on from")
     parser.add_argument("--skip-base", action="store_true", help="with --start: chat and QAT only")
-    parser.add_argument("--rate", type=float, default=4e-3)
+    parser.add_argument("--rate", type=float, default=8e-3)
     parser.add_argument("--optimiser", choices=("muon", "adamw"), default="muon")
     parser.add_argument("--rows", type=int, default=32, help="rows of 2048 tokens a step")
     parser.add_argument("--length", type=int, default=2048)
@@ -98,38 +98,36 @@ class Trainer:
         self.held_rows = self._held_batches()
         self.all_blocks = torch.tensor(True, device=self.device)
         self.prompt_weight = torch.tensor(0.0, device=self.device)
-        self.run, self.losses = run_layer, token_losses
-        if not args.no_compile and self.device.type == "cuda":
-            self._compile()
+        self.compiled: dict[bool, tuple] = {}  # quantised -> (layer, losses) functions
         self.step, self.best, self.log = 0, float("inf"), []
 
-    def _compile(self) -> None:
+    def compile(self) -> None:
+        """Compile both precisions before the clock matters; without a compiler, go on eagerly."""
+        if self.args.no_compile or self.device.type != "cuda":
+            return
         if self.args.cache and self.args.cache.exists():
             torch.compiler.load_cache_artifacts(self.args.cache.read_bytes())
         torch._dynamo.config.recompile_limit = 64
-        self.run = torch.compile(run_layer, fullgraph=True, dynamic=False)
-        self.losses = torch.compile(token_losses, fullgraph=True, dynamic=False)
-
-    def warm_up(self) -> None:
-        """Compile both precisions before the clock starts; without a compiler, go on eagerly."""
-        if self.run is run_layer:
-            return
         ids, kinds = self.feed.next()
-        try:
-            for quantised in (False, True):
+        for quantised in (False, True):
+            self.compiled[quantised] = tuple(
+                torch.compile(function, fullgraph=True, dynamic=False)
+                for function in (run_layer, token_losses)
+            )
+            try:
                 loss, index_loss, *_ = self.forward(ids, kinds, quantised)
                 (loss + INDEX_WEIGHT * index_loss).backward()
                 self.say(f"compiled (quantised {quantised}), loss {loss.item():.3f}")
-        except Exception as error:  # whatever the compiler raises, eager still trains
-            self.say(f"compile failed, going on eagerly: {type(error).__name__}: {error}"[:2000])
-            self.run, self.losses = run_layer, token_losses
-        for parameter in self.model.parameters():
-            parameter.grad = None
-
-    def save_cache(self) -> None:
-        found = torch.compiler.save_cache_artifacts() if self.run is not run_layer else None
+            except Exception as error:  # whatever the compiler raises, eager still trains
+                del self.compiled[quantised]
+                self.say(f"compile failed, eager instead: {type(error).__name__} {error}"[:3000])
+            for parameter in self.model.parameters():
+                parameter.grad = None
+        found = torch.compiler.save_cache_artifacts()
         if found is not None and len(found[0]) < 15_000_000:
             (self.args.out / "compile-cache.bin").write_bytes(found[0])
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        self.say(f"peak memory {peak:.1f} GiB")
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
@@ -149,15 +147,16 @@ class Trainer:
         return made
 
     def forward(self, ids: Tensor, kinds: Tensor, quantised: bool) -> tuple[Tensor, ...]:
-        """-> loss, index loss, loads, loss per token, weights."""
+        """-> loss, index loss, loads, loss per target [N], roles of the targets [N]."""
+        run, losses = self.compiled.get(quantised, (run_layer, token_losses))
         streams, index_loss, loads = self.model.trunk(
-            ids[:, :-1], self.dtype, self.all_blocks, quantised, self.run
+            ids[:, :-1], self.dtype, self.all_blocks, quantised, run
         )
         kinds = kinds[:, 1:].flatten()
         weights = (kinds == REPLY).float() + (kinds == PROMPT).float() * self.prompt_weight
         targets = ids[:, 1:].flatten()
-        loss, losses = self.losses(self.model, streams, targets, weights, quantised)
-        return loss, index_loss, loads, losses, kinds
+        loss, each = losses(self.model, streams, targets, weights, quantised)
+        return loss, index_loss, loads, each, kinds
 
     def train_step(self, rate: float, quantised: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         ids, kinds = self.feed.next()
@@ -263,8 +262,7 @@ def main() -> None:
     args = options()
     args.out.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(args)
-    trainer.warm_up()
-    trainer.save_cache()
+    trainer.compile()
     try:
         trainer.train()
     finally:

@@ -172,8 +172,26 @@ _PEOPLE = (
 )  # fmt: skip
 _LAST = ("Miller", "Okafor", "Larsen", "Petrov", "Tanaka", "Silva", "Novak", "Haddad", "Berg",
          "Costa", "Weber", "Kim", "Ali", "Moreau", "Rossi", "Walsh")  # fmt: skip
-_FIRST = ("Adam", "Bianca", "Conrad", "Delia", "Edgar", "Flora", "Gilbert", "Hanna", "Igor",
-          "Jasmin", "Kevin", "Laura", "Marco", "Nadine", "Otto", "Paula", "Ralf", "Susan")  # fmt: skip
+_FIRST = (
+    "Adam",
+    "Bianca",
+    "Conrad",
+    "Delia",
+    "Edgar",
+    "Flora",
+    "Gilbert",
+    "Hanna",
+    "Igor",
+    "Jasmin",
+    "Kevin",
+    "Laura",
+    "Marco",
+    "Nadine",
+    "Otto",
+    "Paula",
+    "Ralf",
+    "Susan",
+)
 _COUNTS = (
     "How many people live in {x}?", "How big is {x}?", "How far is it to {x}?",
     "What is the highest mountain of {x}?", "What is the longest river of {x}?",
