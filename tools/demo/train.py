@@ -168,7 +168,7 @@ class Trainer:
                 if not layer.ffn.hashed:
                     layer.ffn.bias += BIAS_STEP * torch.sign(load.mean() - load)
             reply = kinds == REPLY
-            mean = (losses.detach() * reply).sum() / reply.sum()
+            mean = (losses.detach() * reply).sum() / reply.sum().clamp(min=1)
         self.step += 1
         return mean, index_loss.detach(), norm, torch.stack(loads)
 
