@@ -69,8 +69,10 @@ class OnlyOn:
 
 
 def on_known_gpu(device: torch.device) -> str:
-    """`supports` of our kernels: architectures they are made for, a list and never a range. The meta
-    device counts as one, to compile without a GPU."""
+    """`supports` of our kernels: architectures they are made for, a list and never a range.
+
+    The meta device counts as one, to compile without a GPU.
+    """
     if device.type == "meta":
         return ""
     if device.type != "cuda":

@@ -288,7 +288,9 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
         tid2eid = build.reader.tensor(
             f"{prefix}.tid2eid", (config.vocab_size, config.top_k), (torch.int64, torch.int32)
         )
-        if not tid2eid.is_meta and not bool(((tid2eid >= 0) & (tid2eid < config.num_experts)).all()):
+        if not tid2eid.is_meta and not bool(
+            ((tid2eid >= 0) & (tid2eid < config.num_experts)).all()
+        ):
             raise CheckpointError(f"{prefix}.tid2eid names an expert that does not exist")
         build.resident_bytes += tid2eid.nbytes
     else:

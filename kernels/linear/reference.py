@@ -25,7 +25,7 @@ def prepare(weight: Nvfp4Weight) -> Nvfp4Weight:
 
 def nvfp4_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
     """[T, K] rows and [N, K] weight -> [T, N] fp32."""
-    product = rows.values @ nvfp4_values(weight.packed, weight.scale).T
+    product = rows.values.float() @ nvfp4_values(weight.packed, weight.scale).T
     return product * (rows.gsa * weight.scale_2)
 
 
@@ -34,7 +34,8 @@ def nvfp4_grouped_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
 
     weight.scale_2 is one per group, [G], or one for all.
     """
-    product = torch.einsum("tgk,gnk->tgn", rows.values, nvfp4_values(weight.packed, weight.scale))
+    values = nvfp4_values(weight.packed, weight.scale)
+    product = torch.einsum("tgk,gnk->tgn", rows.values.float(), values)
     return product * rows.gsa * weight.scale_2.reshape(-1, 1)
 
 

@@ -106,12 +106,12 @@ def _one_token(
     quantise_mid: Quantise,
 ) -> tuple[Tensor, Nvfp4Rows]:
     w13, w2 = weights.expand(ids)
-    x = rows.values[0].unsqueeze(-1)  # [H, 1], or [K, H, 1]
+    x = rows.values[0].float().unsqueeze(-1)  # [H, 1], or [K, H, 1]
     halves = (w13 @ x).squeeze(-1).unflatten(-1, (2, -1))
     halves = halves * rows.gsa[0].unsqueeze(-1) * weights.w13_scale_2[ids].unsqueeze(-1)
     hidden = clamped_swiglu(halves[:, 0], halves[:, 1], limit) * mix.unsqueeze(-1)
     mid = quantise_mid(hidden.unsqueeze(0))
-    out = torch.bmm(w2, mid.values[0].unsqueeze(-1)).squeeze(-1)
+    out = torch.bmm(w2, mid.values[0].float().unsqueeze(-1)).squeeze(-1)
     out = out * mid.gsa[0] * weights.w2_scale_2[ids].unsqueeze(-1)
     return out.sum(0, keepdim=True), mid
 
@@ -127,9 +127,10 @@ def _all_experts(
     out = torch.zeros(ids.shape[0], weights.w2.shape[1], device=ids.device)
     hidden = torch.zeros(*ids.shape, weights.w13.shape[1] // 2, device=ids.device)
     per_choice = rows.values.dim() == 3
+    entered = rows.values.float()
     for expert in range(weights.w13.shape[0]):
         chosen = ids == expert
-        values, gsa = rows.values, rows.gsa
+        values, gsa = entered, rows.gsa
         if per_choice:
             values = (values * chosen.unsqueeze(-1)).sum(1)
             gsa = (gsa * chosen.unsqueeze(-1)).sum(1)
@@ -140,9 +141,10 @@ def _all_experts(
         made = clamped_swiglu(halves[:, 0], halves[:, 1], limit) * share
         hidden = torch.where(chosen.unsqueeze(-1), made.unsqueeze(1), hidden)
     mid = quantise_mid(hidden)
+    middle = mid.values.float()
     for expert in range(weights.w13.shape[0]):
         chosen = (ids == expert).unsqueeze(-1)
-        values, gsa = (mid.values * chosen).sum(1), (mid.gsa * chosen).sum(1)
+        values, gsa = (middle * chosen).sum(1), (mid.gsa * chosen).sum(1)
         _, w2 = weights.expand(expert)
         out += (values @ w2.T) * gsa * weights.w2_scale_2[expert]
     return out

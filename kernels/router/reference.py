@@ -71,7 +71,7 @@ def fused_route(
     A round picks the first of the largest ranks still open, so the ids stay distinct in any row.
     """
     values = gate.values if isinstance(gate, DenseWeight) else nvfp4_values(gate.packed, gate.scale)
-    logits = (rows.values @ values.T) * (rows.gsa * gate.scale_2)
+    logits = (rows.values.float() @ values.T) * (rows.gsa * gate.scale_2)
     score = scores(logits)
     ranked = torch.where(logits.isnan(), -_UNRANKED, (score + bias).clamp(-_UNRANKED, _UNRANKED))
     lanes = torch.arange(ranked.shape[1], device=ranked.device)
