@@ -63,7 +63,7 @@ def sample(logits: Tensor, settings: SampleSettings, position: Tensor) -> tuple[
     reached = mass.cumsum(0)
     keep = (reached - mass < settings.top_p) | (settings.top_p >= 1)
     keep &= mass >= settings.min_p * mass[0]
-    keep[0] = True
+    keep[:1].fill_(True)
     reached = torch.where(keep, mass, torch.zeros_like(mass)).cumsum(0)
     target = uniform(settings.seed, position) * reached[-1]
     kept = keep.sum()
