@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.checkpoint.index import read_infos
 from engine.errors import EngineError
+from engine.framing import ProtocolError, decode_command, read_frame
 from engine.model.config import ModelConfig
 from engine.outbox import Outbox
 from engine.protocol import (
@@ -27,13 +28,11 @@ from engine.protocol import (
     Hello,
     Load,
     OptionsApplied,
-    ProtocolError,
     SetOptions,
     Shutdown,
-    decode_command,
-    read_frame,
 )
 from engine.text.errors import TextError
+from kernels.errors import KernelError
 
 _HEARTBEAT_SECONDS = 1.0
 
@@ -74,7 +73,7 @@ class Worker:
                 self._handle(command)
                 if self._stop:
                     return 0
-        except (EngineError, TextError) as error:
+        except (EngineError, TextError, KernelError) as error:
             self._outbox.put(Fault(str(error), fatal=True))
         except Exception as error:
             traceback.print_exc()

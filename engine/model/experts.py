@@ -81,7 +81,7 @@ def _input_scales(parts: list[StoredLinear]) -> Tensor | None:
 
 
 def _smallest(scales: Tensor | None) -> float:
-    return 0.0 if scales is None else float(scales.min())
+    return 0.0 if scales is None or scales.is_meta else float(scales.min())
 
 
 def _as_stored(build: Builder, kind: str, parts: dict[str, list[StoredLinear]]) -> Experts:
