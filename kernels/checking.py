@@ -43,11 +43,12 @@ class Bench:
         self._generator = torch.Generator().manual_seed(seed)
 
     def randn(self, *shape: int, scale: float = 1.0) -> Tensor:
+        if self.device.type == "meta":
+            return torch.empty(shape, device=self.device)
         return (scale * torch.randn(shape, generator=self._generator)).to(self.device)
 
     def weight(self, *shape: int) -> Nvfp4Weight:
-        return Nvfp4Weight(*(t.to(self.device) for t in quantise_nvfp4_weight(
-            torch.randn(shape, generator=self._generator) * shape[-1] ** -0.5)))  # fmt: skip
+        return quantise_nvfp4_weight(self.randn(*shape, scale=shape[-1] ** -0.5))
 
     def distinct_ids(self, rows: int, count: int, top_k: int) -> Tensor:
         drawn = [torch.randperm(count, generator=self._generator)[:top_k] for _ in range(rows)]
