@@ -27,6 +27,7 @@ from engine.checkpoint.files import CheckpointFiles
 from engine.checkpoint.synthetic import MemoryTensors, random_parameters, small_config, to_nvidia
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
+from engine.precompile import precompile
 from engine.protocol import Sampling, StepOptions
 from engine.runner import Runner
 from kernels import conformance
@@ -57,7 +58,10 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
     device = torch.device("cuda")
     library = _library(device, say)
     result["kernels"] = _kernels(library, device, say)
-    result["decode"] = _decode(library, device)
+    try:
+        result["decode"] = _decode(library, device)
+    except Exception as error:
+        result["decode"] = {"note": str(error), "problems": [f"decode: {error}"]}
     say(f"decode    {result['decode']['note']}")
     bad = [row for row in result["kernels"] if not row["ok"]]
     result["problems"] += [f"{row['op']} {row['case']}: {row['note']}" for row in bad]
@@ -147,6 +151,7 @@ def _decode(library: KernelLibrary, device: torch.device) -> dict[str, Any]:
         small_config(hidden_size=256, head_dim=128, qk_rope_head_dim=64, q_lora_rank=128,
                      o_lora_rank=128, moe_intermediate_size=128, index_head_dim=128)
     )  # fmt: skip
+    precompile(config, 1024, CollectingLibrary(library.folder, library.arch))
     source = MemoryTensors(to_nvidia(random_parameters(config, 1)))
     built = build_model(config, source, precision="nvfp4", device=device, library=library)
     tokens = {graphs: _greedy(built.model, device, graphs) for graphs in (False, True)}
