@@ -12,7 +12,7 @@ from kernels.checking import Bench, Cases, Row
 from kernels.compiled import KernelLibrary
 from kernels.compressor.cases import compress_cases
 from kernels.errors import KernelError
-from kernels.linear.cases import grouped_cases, linear_cases
+from kernels.linear.cases import dense_cases, grouped_cases, linear_cases
 from kernels.moe.cases import experts_cases
 from kernels.quantise.cases import quantise_cases
 from kernels.residual.cases import boundary_cases
@@ -22,6 +22,7 @@ CASES: dict[str, Callable[[Bench], Cases]] = {
     "quantise_rows": quantise_cases,
     "nvfp4_linear": linear_cases,
     "nvfp4_grouped_linear": grouped_cases,
+    "dense_linear": dense_cases,
     "nvfp4_experts": experts_cases,
     "router": router_cases,
     "hyper_boundary": boundary_cases,

@@ -101,9 +101,13 @@ class Builder:
         if stored.format == "fp8":
             assert stored.scale is not None
             return Fp8Linear(stored.weight, stored.scale)
-        if stored.format == "mxfp4":
-            return Bf16Linear(stored.dequantise().to(self.dtype))
-        return Bf16Linear(stored.weight.to(self.dtype))
+        return self.dense(stored)
+
+    def dense(self, stored: StoredLinear) -> Bf16Linear:
+        """Kept in the model's float dtype."""
+        return Bf16Linear(
+            self.plan.pick(linear_ops.DENSE_OP).run, stored.dequantise().to(self.dtype)
+        )
 
     def grouped_linear(self, prefix: str, groups: int, rows: int, columns: int) -> Linear:
         """o_a: stored flat [G * N, K], used as G blocks of [N, K]."""
@@ -278,7 +282,7 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     config = build.config
     stored = build.reader.linear(prefix, (config.num_experts, config.hidden_size), "router gate")
     weight = as_nvfp4(stored)
-    gate = Bf16Linear(stored.dequantise().to(build.dtype))
+    gate = build.dense(stored)
     gate_nvfp4 = Nvfp4Linear(build.plan.pick(linear_ops.OP), weight, stored.input_scale)
     fused = build.plan.pick(router_ops.FUSED_OP)
     build.resident_bytes += gate.size_bytes + gate_nvfp4.size_bytes

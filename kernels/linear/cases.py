@@ -35,3 +35,14 @@ def grouped_cases(b: Bench) -> Cases:
             return near(found, linear.nvfp4_grouped_linear(rows, weight), FP32_LIMIT)
 
         yield f"groups {groups} N {n} K {k} rows {tokens}", check
+
+
+def dense_cases(b: Bench) -> Cases:
+    for n, k, tokens in [(24, 256, 1), (1024, 4096, 1), (513, 7168, 8), (64, 4096, 2)]:
+
+        def check(n: int = n, k: int = k, tokens: int = tokens) -> tuple[float, float]:
+            x, weight = b.randn(tokens, k).bfloat16(), b.randn(n, k).bfloat16()
+            found = linear_cuda.dense_linear(b.library, x, weight)
+            return near(found, linear.dense_linear(x, weight), FP32_LIMIT)
+
+        yield f"N {n} K {k} rows {tokens}", check
