@@ -19,11 +19,11 @@ async def test_empty_panels_say_why(make_app):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        assert "every token leaves a" in screen_text(app)
+        await until(pilot, lambda: "every token leaves a" in screen_text(app))
         await send(pilot, "/taps off")
         await until(pilot, lambda: "Taps are off" in screen_text(app))
         await answer(pilot, "hello")
-        assert "Taps are off" in screen_text(app)
+        await until(pilot, lambda: "Taps are off" in screen_text(app))
 
 
 async def test_saturation_raises_alarms_in_words(make_app):
