@@ -16,6 +16,7 @@ from engine.errors import CheckpointError
 # A header of 300,000 tensors has 40 MB; real shards hold a few thousand tensors.
 MAX_HEADER_BYTES = 64 << 20
 MAX_TENSORS = 1 << 19
+_COMMAS_PER_TENSOR = 6
 _MAX_DIMENSIONS = 8
 _MAX_NAME = 512
 _MAX_SIZE = 1 << 62
@@ -84,7 +85,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             body = file.read(length)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if body.count(b"{") > MAX_TENSORS:
+    # Bounds the memory that decoding takes, whatever the header nests in what.
+    if body.count(b"{") > MAX_TENSORS or body.count(b",") > _COMMAS_PER_TENSOR * MAX_TENSORS:
         raise CheckpointError(f"{path}: the header has more than {MAX_TENSORS} entries")
     entries = _fast_entries(body)
     if entries is None:

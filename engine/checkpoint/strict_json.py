@@ -57,18 +57,34 @@ def read_object(path: Path, limit: int) -> dict[str, Any]:
 def parse_object(body: bytes, where: str, what: str) -> dict[str, Any]:
     """The JSON object in `body`; `where` and `what` name it in errors (as `read_object`)."""
 
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            seen: set[str] = set()
-            twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-            raise CheckpointError(f"{where}: {shown(twice)} stands twice in {what}")
-        return found
-
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=no_duplicates)
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_members)
     except (ValueError, RecursionError):
         raise CheckpointError(f"{where}: {what} cannot be read as JSON") from None
+    if isinstance(value, _Twice):
+        raise CheckpointError(f"{where}: {shown(value.key)} stands twice in {what}")
     if not isinstance(value, dict):
         raise CheckpointError(f"{where}: {what} is not a JSON object")
+    for name, member in value.items():
+        if isinstance(member, _Twice):
+            raise CheckpointError(f"{where}: {shown(name)}: {shown(member.key)} stands twice")
     return value
+
+
+class _Twice:
+    """Stands for an object in which a key stands twice."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _members(pairs: list[tuple[str, Any]]) -> "dict[str, Any] | _Twice":
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return _Twice(name)
+        seen.add(name)
+    raise AssertionError("fewer keys than pairs, and none twice")

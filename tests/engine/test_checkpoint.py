@@ -119,6 +119,7 @@ def test_draft_stages_and_vision_parts_are_left_out(tmp_path: Path) -> None:
         ("scoring_func", "softmax", "expected 'sqrtsoftplus'"),
         ("hidden_size", "64", "expected an integer"),
         ("hidden_size", True, "expected an integer"),
+        ("q_lora_rank", 40, "a multiple of 16"),
         ("num_experts_per_tok", 8, "below n_routed_experts"),
         ("compress_ratios", [0, 4], "at least 4 ratios"),
         ("compress_ratios", [0, 2, 2, 1], "DeepSeek-V4.1"),
