@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         config = ModelConfig.load(args.model)
         source = CheckpointFiles(args.model)
     context = pick_context(config, args.context)
-    library = kernel_library(device, lambda event: None)
+    library = kernel_library(device, config, context, lambda event: None)
     built = build_model(config, source, precision=args.precision, device=device, library=library)
     rate = read_rate(device)
     runner = Runner(built.model, context, device)

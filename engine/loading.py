@@ -13,13 +13,14 @@ from engine.checkpoint.files import CheckpointFiles
 from engine.errors import EngineError, LoadStopped
 from engine.model.build import Built, build_model
 from engine.model.config import ModelConfig
+from engine.precompile import precompile
 from engine.protocol import Event, Load, LoadProgress, ModelInfo, Ready, Sampling, StepOptions
 from engine.runner import Runner
 from engine.session import Session
 from engine.text.effort import choose_profile
 from engine.text.encoding import ChatEncoder
 from engine.text.tokenizer import Tokenizer
-from kernels.compiled import KernelLibrary, architecture
+from kernels.compiled import CollectingLibrary, KernelLibrary, architecture
 
 # Contexts are opened at most this long unless asked for: state is allocated up front.
 DEFAULT_CONTEXT = 32768
@@ -56,6 +57,7 @@ def load_session(
     profile = choose_profile(folder, command.effort_profile)
     encoder = ChatEncoder(tokenizer, profile.profile)
 
+    library = kernel_library(device, config, context, emit)
     started = time.monotonic()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -71,7 +73,7 @@ def load_session(
         CheckpointFiles(folder),
         precision=command.precision,
         device=device,
-        library=kernel_library(device, emit),
+        library=library,
         progress=progress,
     )
     emit(LoadProgress("warming up"))
@@ -89,13 +91,23 @@ def load_session(
     return Loaded(session, ready)
 
 
-def kernel_library(device: torch.device, emit: Callable[[Event], None]) -> KernelLibrary | None:
-    """The compiled kernels of a GPU we make kernels for, else None."""
+def kernel_library(
+    device: torch.device, config: ModelConfig, context: int, emit: Callable[[Event], None]
+) -> KernelLibrary | None:
+    """The compiled kernels of a GPU we make kernels for, all of this model's ready; else None.
+
+    Raises KernelError.
+    """
     arch = architecture(device)
     if not arch:
         return None
     folder = Path(platformdirs.user_cache_dir("dsv4chat")) / "kernels"
-    return KernelLibrary(folder, arch, lambda name: emit(LoadProgress(f"compiling {name}")))
+
+    def say(name: str) -> None:
+        emit(LoadProgress(f"compiling {name}"))
+
+    precompile(config, context, CollectingLibrary(folder, arch, say))
+    return KernelLibrary(folder, arch, say)
 
 
 def pick_device(wanted: str) -> torch.device:

@@ -5,7 +5,8 @@ import queue
 import socket
 import threading
 
-from engine.protocol import Event, Telemetry, encode_frame
+from engine.framing import encode_frame
+from engine.protocol import Event, Telemetry
 
 # Telemetry waiting to be sent beyond this is dropped; text always waits its turn.
 _MAX_WAITING = 512

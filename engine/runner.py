@@ -21,6 +21,7 @@ from engine.protocol import Sampling, StepOptions
 from engine.state import LOOKAHEAD, RingSnapshot, SequenceState
 from engine.telemetry import TapLayout, TapRecord
 from kernels.formats import NVFP4_BLOCK
+from kernels.linear.cuda import MAX_ROWS
 
 PREFILL_CHUNK = 128
 
@@ -132,13 +133,18 @@ class Runner:
         Returns:
             whether all of them were taken.
         """
-        for start in range(0, len(ids), PREFILL_CHUNK):
-            chunk = list(ids[start : start + PREFILL_CHUNK])
+        done = 0
+        while done < len(ids):
+            left = len(ids) - done
+            # The compiled kernels are made for one row: a short tail goes token by token.
+            size = 1 if self.graphs is not None and left <= MAX_ROWS else min(left, PREFILL_CHUNK)
+            chunk = list(ids[done : done + size])
             tokens = torch.tensor(chunk, dtype=torch.int64, device=self.device)
             self.model(tokens, self.state, options, with_logits=False)
             self.ids += chunk
-            if not go_on(start + len(chunk)):
-                return start + len(chunk) == len(ids)
+            done += size
+            if not go_on(done):
+                return done == len(ids)
         return True
 
     @torch.inference_mode()

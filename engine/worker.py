@@ -15,6 +15,7 @@ from pathlib import Path
 from engine.checkpoint.census import check_headers
 from engine.checkpoint.index import read_infos
 from engine.errors import EngineError, LoadStopped
+from engine.framing import ProtocolError, decode_command, read_frame
 from engine.model.config import ModelConfig
 from engine.outbox import Outbox
 from engine.protocol import (
@@ -28,13 +29,11 @@ from engine.protocol import (
     Hello,
     Load,
     OptionsApplied,
-    ProtocolError,
     SetOptions,
     Shutdown,
-    decode_command,
-    read_frame,
 )
 from engine.text.errors import TextError
+from kernels.errors import KernelError
 
 _HEARTBEAT_SECONDS = 1.0
 
@@ -78,7 +77,7 @@ class Worker:
                     return 0
         except LoadStopped:
             return 0
-        except (EngineError, TextError) as error:
+        except (EngineError, TextError, KernelError) as error:
             self._outbox.put(Fault(str(error), fatal=True))
         except Exception as error:
             traceback.print_exc()

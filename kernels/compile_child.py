@@ -1,4 +1,4 @@
-"""Compiles one kernel and writes its cubin: the child process of `kernels.compiled`."""
+"""Compiles kernels and writes their cubins: the child process of `kernels.compiled`."""
 
 import importlib
 import json
@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 
-def main(job: str) -> None:
-    """job: JSON with module, arch, static and out."""
-    wanted = json.loads(job)
-    module = importlib.import_module(wanted["module"])
-    compiled = module.build(f"--gpu-arch {wanted['arch']}", **wanted["static"])
-    Path(wanted["out"]).write_bytes(compiled.__cubin__)
+def main(jobs: str) -> None:
+    """jobs: a JSON list of {module, arch, static, out}. Prints the number of each job it begins."""
+    for number, job in enumerate(json.loads(jobs)):
+        print(number, flush=True)
+        module = importlib.import_module(job["module"])
+        compiled = module.build(f"--gpu-arch {job['arch']}", **job["static"])
+        Path(job["out"]).write_bytes(compiled.__cubin__)
 
 
 if __name__ == "__main__":

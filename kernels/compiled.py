@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,13 @@ from typing import Any
 
 import torch
 
+from kernels.errors import KernelError
+
 DSL_VERSION = "4.8.1"  # the pin of pyproject.toml; a kernel of another compiler is another kernel
 _SHARED_SOURCES = ("kernels.cute_ptx", "kernels.cute_fp4")
 _COMPILE_TIMEOUT_S = 180
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
-
-
-class KernelError(Exception):
-    """A kernel that cannot be compiled, loaded or launched. Names the kernel; fit to show."""
 
 
 def architecture(device: torch.device) -> str:
@@ -88,51 +87,78 @@ class KernelLibrary:
         return self._counters
 
     def cubin(self, spec: Spec) -> bytes:
-        """The machine code, from the cache or compiled now. A damaged entry counts as missing."""
-        path = self.folder / f"{_key(spec, self.arch)}.cubin"
+        """The machine code, from the cache or compiled now."""
+        return self._cached(spec) or self.compile([spec])[spec]
+
+    def compile(self, specs: Sequence[Spec]) -> dict[Spec, bytes]:
+        """Compile what the cache lacks of these, and keep it."""
+        missing = [spec for spec in specs if self._cached(spec) is None]
+        if not missing:
+            return {}
+        made = compile_in_child(missing, self.arch, self._on_compile)
+        self.compiled += len(made)
+        for spec, data in made.items():
+            _write_atomically(self._path(spec), data)
+        return made
+
+    def _path(self, spec: Spec) -> Path:
+        return self.folder / f"{_key(spec, self.arch)}.cubin"
+
+    def _cached(self, spec: Spec) -> bytes | None:
+        """A damaged entry counts as missing."""
         try:
-            data = path.read_bytes()
-            if data.startswith(b"\x7fELF"):
-                return data
+            data = self._path(spec).read_bytes()
         except OSError:
-            pass
-        self._on_compile(spec.name)
-        data = compile_in_child(spec, self.arch)
-        self.compiled += 1
-        _write_atomically(path, data)
-        return data
+            return None
+        return data if data.startswith(b"\x7fELF") else None
 
 
-def compile_in_child(spec: Spec, arch: str) -> bytes:
-    """Compile a kernel in a process of its own. Raises KernelError with the compiler's last
-    words."""
+def compile_in_child(
+    specs: Sequence[Spec], arch: str, on_compile: Callable[[str], None]
+) -> dict[Spec, bytes]:
+    """Compile kernels in one process of their own.
+
+    Raises:
+        KernelError: with the name of the kernel that was being compiled and the compiler's last
+        words.
+    """
     with tempfile.TemporaryDirectory(prefix="dsv4chat-") as scratch:
-        out = Path(scratch) / "kernel.cubin"
-        job = {"module": spec.module, "arch": arch, "static": dict(spec.static), "out": str(out)}
+        outs = {spec: Path(scratch) / f"{number}.cubin" for number, spec in enumerate(specs)}
+        jobs = [
+            {"module": spec.module, "arch": arch, "static": dict(spec.static), "out": str(out)}
+            for spec, out in outs.items()
+        ]
         environment = os.environ | {"CUTE_DSL_KEEP": "cubin", "CUTE_DSL_DUMP_DIR": scratch}
-        try:
-            run = subprocess.run(
-                [sys.executable, "-m", "kernels.compile_child", json.dumps(job)],
-                capture_output=True,
+        with (Path(scratch) / "errors").open("w+") as errors:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "kernels.compile_child", json.dumps(jobs)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
                 text=True,
                 env=environment,
-                timeout=_COMPILE_TIMEOUT_S,
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            raise KernelError(
-                f"compiling {spec.name} for {arch} took over {_COMPILE_TIMEOUT_S} s"
-            ) from None
-        if run.returncode or not out.exists():
-            raise KernelError(f"compiling {spec.name} for {arch} failed: {_last_words(run)}")
-        return out.read_bytes()
+            timer = threading.Timer(_COMPILE_TIMEOUT_S * len(specs), child.kill)
+            timer.start()
+            at = 0
+            assert child.stdout is not None
+            for line in child.stdout:  # the number of the job it begins
+                if line.strip().isdigit():
+                    at = int(line)
+                    on_compile(specs[at].name)
+            status = child.wait()
+            timer.cancel()
+            errors.seek(0)
+            if status or not all(out.exists() for out in outs.values()):
+                words = _last_words(status, errors.read())
+                raise KernelError(f"compiling {specs[at].name} for {arch} failed: {words}")
+        return {spec: out.read_bytes() for spec, out in outs.items()}
 
 
-def _last_words(run: subprocess.CompletedProcess[str]) -> str:
+def _last_words(status: int, stderr: str) -> str:
     """The line of the child's output that says what went wrong."""
-    if run.returncode < 0:
-        return f"the compiler was killed by signal {-run.returncode}"
-    lines = [_COLOUR.sub("", line).strip() for line in run.stderr.splitlines() if line.strip()]
+    if status < 0:
+        return f"the compiler was ended by signal {-status}"
+    lines = [_COLOUR.sub("", line).strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or ["no message"])[-1]
 
@@ -160,13 +186,19 @@ def _write_atomically(path: Path, data: bytes) -> None:
         pass
 
 
-class CompilingLibrary(KernelLibrary):
-    """Compiles what is asked for and launches nothing: with tensors on the meta device it finds and
-    fills the cache for every kernel of a step, without a GPU."""
+class CollectingLibrary(KernelLibrary):
+    """Notes which kernels are asked for and launches nothing: with tensors on the meta device it
+    finds every kernel of a step without a GPU, for `compile`."""
 
     def get(self, module: str, **static: Any) -> "Kernel":
-        self.cubin(Spec(module, tuple(sorted(static.items()))))
+        self.wanted[Spec(module, tuple(sorted(static.items())))] = None
         return _NoKernel()
+
+    def __init__(
+        self, folder: Path, arch: str, on_compile: Callable[[str], None] = lambda name: None
+    ) -> None:
+        super().__init__(folder, arch, on_compile)
+        self.wanted: dict[Spec, None] = {}
 
 
 Argument = torch.Tensor | int | float

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 from dsv4chat.core.backend import BackendEvent, EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.engine_process import EngineProcess, describe_exit, read_tail, spawn_engine
+from engine.framing import HEADER_BYTES, ProtocolError, decode_event, encode_frame, frame_length
 from engine.protocol import (
-    HEADER_BYTES,
     PROTOCOL_VERSION,
     Command,
     Event,
@@ -19,12 +19,8 @@ from engine.protocol import (
     Heartbeat,
     Hello,
     Load,
-    ProtocolError,
     Shutdown,
     Telemetry,
-    decode_event,
-    encode_frame,
-    frame_length,
 )
 
 SILENT_AFTER_S = 8.0

@@ -16,6 +16,7 @@ from dsv4chat.core.conversation import Conversation, OptionMark, Turn
 from dsv4chat.core.records import RecordStore
 from dsv4chat.core.settings import ROUTERS, Settings
 from dsv4chat.core.timing import Timing
+from engine.framing import ProtocolError
 from engine.protocol import (
     Cancel,
     Fault,
@@ -27,7 +28,6 @@ from engine.protocol import (
     LoadProgress,
     OptionsApplied,
     PrefillProgress,
-    ProtocolError,
     Ready,
     SetOptions,
     StepOptions,

@@ -63,9 +63,8 @@ class RandomTensors:
 
     where = "random weights"
 
-    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+    def __init__(self, config: ModelConfig, *, input_scales: bool = False) -> None:
         self._config = config
-        self._seed = seed
         self._infos: dict[str, TensorInfo] = {}
         for name, shape in parameter_shapes(config).items():
             if _EXPERT.fullmatch(name):
@@ -73,6 +72,8 @@ class RandomTensors:
                 self._add(name, "U8", (rows, columns // 2))
                 self._add(f"{prefix}weight_scale", "F8_E4M3", (rows, columns // 16))
                 self._add(f"{prefix}weight_scale_2", "F32", ())
+                if input_scales:
+                    self._add(f"{prefix}input_scale", "F32", ())
             elif name.endswith("tid2eid"):
                 self._add(name, "I64", shape)
             else:
@@ -92,6 +93,8 @@ class RandomTensors:
 
     def read(self, name: str, device: torch.device) -> Tensor:
         shape = self._infos[name].shape
+        if name.endswith("input_scale"):
+            return torch.full((), 1e-3, device=device)
         if name.endswith("weight_scale_2"):
             # Codes average 2.5 and block scales 24 in magnitude.
             return torch.full((), self._config.hidden_size**-0.5 / 60, device=device)

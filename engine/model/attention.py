@@ -33,10 +33,9 @@ class Compressor:
 
     def __call__(self, h: Tensor, state: CompressorState, step: StepContext) -> None:
         """Take the chunk's rows h [T, H] and write every block they complete into state.blocks."""
-        wide = h.float()
         step.ops.compress(
-            wide @ self.wkv.float().T,
-            wide @ self.wgate.float().T,
+            step.ops.dense(h, self.wkv),
+            step.ops.dense(h, self.wgate),
             self.ape,
             self.norm,
             state.kv,
@@ -68,7 +67,7 @@ class Indexer:
         ids: Tensor
         ids, chosen = step.ops.choose_blocks(
             self.wq_b(latent),
-            h.float() @ self.weights_proj.float().T,
+            step.ops.dense(h, self.weights_proj),
             state.blocks[:-1],
             step.positions,
             *step.compress_phases,

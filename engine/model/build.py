@@ -1,7 +1,6 @@
 """Builds a Transformer from a checkpoint: every parameter by name, in the wanted precision.
 
-Names are DeepSeek's own (architecture.md 8.1). What is stored wider than NVFP4 is quantised here,
-tensor by tensor, and its source is let go.
+Names are DeepSeek's own (architecture.md 8.1); `builder` turns what is stored into what is held.
 """
 
 import time
@@ -9,23 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from engine.checkpoint.census import Census, take_census
 from engine.checkpoint.files import TensorSource
-from engine.checkpoint.weights import StoredLinear, WeightReader, as_nvfp4
+from engine.checkpoint.weights import WeightReader
 from engine.errors import CheckpointError
 from engine.model.attention import Attention, Compressor, Indexer
+from engine.model.builder import Builder
 from engine.model.config import ModelConfig
 from engine.model.experts import build_experts
-from engine.model.linear import (
-    Bf16GroupedLinear,
-    Bf16Linear,
-    Fp8Linear,
-    Linear,
-    Nvfp4GroupedLinear,
-    Nvfp4Linear,
-)
+from engine.model.linear import Nvfp4Linear
 from engine.model.moe import Nvfp4MoE, Router, SharedExpert
 from engine.model.ops import Ops, Plan
 from engine.model.step import Frequencies, Numerics
@@ -34,7 +26,6 @@ from engine.protocol import PlanRow, Precision
 from kernels import linear as linear_ops
 from kernels import router as router_ops
 from kernels.compiled import KernelLibrary
-from kernels.formats import Nvfp4Weight
 from kernels.residual.reference import HyperSite
 
 Progress = Callable[[str, int, int], None]
@@ -57,86 +48,6 @@ class Built:
     parameters: int
     resident_bytes: int
     active_bytes: int
-
-
-@dataclass(slots=True)
-class Builder:
-    """Context of one load."""
-
-    config: ModelConfig
-    reader: WeightReader
-    precision: Precision
-    device: torch.device
-    dtype: torch.dtype
-    plan: Plan
-    resident_bytes: int = 0
-    active_bytes: int = 0
-
-    def vector(self, name: str, *shape: int) -> Tensor:
-        """A small parameter, in fp32."""
-        value = self.reader.tensor(name, shape).float()
-        self.reader.finite(name, value)
-        self.reader.parameters += value.numel()
-        self.count(value)
-        return value
-
-    def matrix(self, name: str, *shape: int) -> Tensor:
-        """A matrix that is never quantised, in the model's dtype or wider."""
-        value = self.reader.tensor(name, shape)
-        value = value.float() if self.dtype == torch.float32 else value
-        self.reader.parameters += value.numel()
-        self.count(value)
-        return value
-
-    def count(self, *tensors: Tensor) -> None:
-        size = sum(tensor.nbytes for tensor in tensors)
-        self.resident_bytes += size
-        self.active_bytes += size
-
-    def linear(self, prefix: str, rows: int, columns: int, kind: str) -> Linear:
-        built = self.to_linear(prefix, self.reader.linear(prefix, (rows, columns), kind))
-        self.resident_bytes += built.size_bytes
-        self.active_bytes += built.size_bytes
-        return built
-
-    def nvfp4(self, prefix: str, stored: StoredLinear) -> Nvfp4Weight:
-        """The weight in NVFP4, quantised now where it is stored wider."""
-        weight = as_nvfp4(stored)
-        if stored.format in ("fp8", "float"):
-            self.reader.finite(f"{prefix}.weight", weight.scale_2)
-        return weight
-
-    def to_linear(self, prefix: str, stored: StoredLinear) -> Linear:
-        if self.precision == "nvfp4" or stored.format == "nvfp4":
-            weight = self.nvfp4(prefix, stored)
-            return Nvfp4Linear(self.plan.pick(linear_ops.OP), weight, stored.input_scale)
-        if stored.format == "fp8":
-            assert stored.scale is not None
-            return Fp8Linear(stored.weight, stored.scale)
-        if stored.format == "mxfp4":
-            return Bf16Linear(stored.dequantise().to(self.dtype))
-        return Bf16Linear(stored.weight.to(self.dtype))
-
-    def grouped_linear(self, prefix: str, groups: int, rows: int, columns: int) -> Linear:
-        """o_a: stored flat [G * N, K], used as G blocks of [N, K]."""
-        stored = self.reader.linear(prefix, (groups * rows, columns), "attention")
-        built: Linear
-        if self.precision == "nvfp4" or stored.format == "nvfp4":
-            flat = self.nvfp4(prefix, stored)
-            weight = Nvfp4Weight(
-                flat.packed.unflatten(0, (groups, rows)),
-                flat.scale.unflatten(0, (groups, rows)),
-                flat.scale_2,
-            )
-            impl = self.plan.pick(linear_ops.GROUPED_OP)
-            built = Nvfp4GroupedLinear(impl, weight, stored.input_scale)
-        else:
-            # The reference keeps o_a in bf16 and does not quantise its input (architecture.md 5).
-            weight_values = stored.dequantise().to(self.dtype)
-            built = Bf16GroupedLinear(weight_values.unflatten(0, (groups, rows)))
-        self.resident_bytes += built.size_bytes
-        self.active_bytes += built.size_bytes
-        return built
 
 
 def build_model(
@@ -323,7 +234,7 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     config = build.config
     stored = build.reader.linear(prefix, (config.num_experts, config.hidden_size), "router gate")
     weight = build.nvfp4(prefix, stored)
-    gate = Bf16Linear(stored.dequantise().to(build.dtype))
+    gate = build.dense(stored)
     gate_nvfp4 = Nvfp4Linear(build.plan.pick(linear_ops.OP), weight, stored.input_scale)
     fused = build.plan.pick(router_ops.FUSED_OP)
     build.resident_bytes += gate.size_bytes + gate_nvfp4.size_bytes

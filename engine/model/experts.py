@@ -27,7 +27,7 @@ from kernels.linear.reference import FP8_ROW_BLOCK
 from kernels.moe.reference import ExpertWeights
 
 if TYPE_CHECKING:
-    from engine.model.build import Builder
+    from engine.model.builder import Builder
 
 _PARTS = ("w1", "w3", "w2")
 

@@ -13,7 +13,7 @@ from engine.model.ops import Picked, Run
 from engine.protocol import GsaMode
 from engine.taps import TapWriter
 from kernels.formats import Nvfp4Rows, Nvfp4Weight
-from kernels.linear.reference import dense_linear, fp8_linear
+from kernels.linear.reference import fp8_linear
 
 
 class Activation:
@@ -108,14 +108,16 @@ class Fp8Linear:
 
 
 class Bf16Linear:
-    """Weights in a float dtype, multiplied in it."""
+    """Weights in a float dtype. `dense` is the op that multiplies them."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, dense: Run, weight: Tensor) -> None:
+        self.dense = dense
         self.weight = weight
         self.size_bytes = _bytes(weight)
 
     def __call__(self, act: Activation) -> Tensor:
-        return dense_linear(act.x, self.weight)
+        out: Tensor = self.dense(act.x, self.weight)
+        return out
 
 
 class Bf16GroupedLinear:

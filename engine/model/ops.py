@@ -8,7 +8,7 @@ import torch
 
 from engine.errors import EngineError
 from engine.protocol import PlanRow
-from kernels import attention, compressor, indexer, quantise, residual, sample
+from kernels import attention, compressor, indexer, linear, quantise, residual, sample
 from kernels.compiled import KernelLibrary
 from kernels.dispatch import Op, Refusal, select
 
@@ -53,6 +53,7 @@ class Ops:
     """The ops without weights of their own; their signatures are the references'."""
 
     quantise: Run
+    dense: Run
     boundary: Run
     head_boundary: Run
     attention_inputs: Run
@@ -65,6 +66,7 @@ class Ops:
     def resolve(plan: Plan) -> "Ops":
         return Ops(
             quantise=plan.pick(quantise.OP).run,
+            dense=plan.pick(linear.DENSE_OP).run,
             boundary=plan.pick(residual.BOUNDARY_OP).run,
             head_boundary=plan.pick(residual.HEAD_OP).run,
             attention_inputs=plan.pick(attention.INPUTS_OP).run,

@@ -1,6 +1,7 @@
-"""NVFP4 linears: rows quantised once, weights streamed once.
+"""Linears. NVFP4: rows quantised once, weights streamed once.
 
-OP is the plain projection, GROUPED_OP the block-diagonal one of o_a.
+OP is the plain projection, GROUPED_OP the block-diagonal one of o_a; DENSE_OP is for weights that
+are never quantised.
 """
 
 from kernels.dispatch import Impl, OnlyOn, Op, anywhere, on_known_gpu
@@ -23,5 +24,13 @@ GROUPED_OP = Op(
         ),
         Impl("dense-fp32", dense.nvfp4_grouped_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_grouped_linear, anywhere, reference.prepare),
+    ),
+)
+
+DENSE_OP = Op(
+    "dense_linear",
+    (
+        Impl("cute-bf16", cuda.dense_linear, on_known_gpu, compiled=True),
+        Impl("reference", reference.dense_linear, anywhere),
     ),
 )

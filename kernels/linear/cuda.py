@@ -1,4 +1,5 @@
-"""Launches `cute_gemv` for up to 8 rows; more rows go through dequantised tiles in torch."""
+"""Launches `cute_gemv` and `cute_bf16` for up to 8 rows; more rows go through dequantised tiles in
+torch."""
 
 import torch
 from torch import Tensor
@@ -9,6 +10,8 @@ from kernels.linear import reference
 
 MAX_ROWS = 8
 CHUNK = 128
+BF16_STEP = 256
+BF16_WARPS = 8
 
 
 def warps_for(columns: int, most: int = 8) -> int:
@@ -35,6 +38,22 @@ def nvfp4_grouped_linear(library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4W
         return reference.nvfp4_grouped_linear(rows, weight)
     out = torch.empty(tokens, groups, weight.packed.shape[1], device=rows.values.device)
     _launch(library, rows, weight, out, groups=groups)
+    return out
+
+
+def dense_linear(library: KernelLibrary, x: Tensor, weight: Tensor) -> Tensor:
+    """[T, K] x and [N, K] bf16 weight -> [T, N] fp32. Capture-safe for up to 8 rows."""
+    tokens, columns = x.shape
+    both = x.dtype == weight.dtype == torch.bfloat16
+    if tokens > MAX_ROWS or columns % BF16_STEP or not both:
+        return reference.dense_linear(x, weight)
+    rows_out = weight.shape[0]
+    out = torch.empty(tokens, rows_out, device=x.device)
+    kernel = library.get(
+        "kernels.linear.cute_bf16", rows_out=rows_out, columns=columns, tokens=tokens
+    )
+    grid = ((rows_out + BF16_WARPS - 1) // BF16_WARPS, 1, 1)
+    kernel.launch(grid, 32 * BF16_WARPS, 0, (x.contiguous(), weight, out))
     return out
 
 

@@ -49,6 +49,5 @@ def fp8_linear(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def dense_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """[..., K] x and [N, K] weight of one float dtype -> [..., N] fp32, multiplied in the weight's
-    dtype."""
-    return (x.to(weight.dtype) @ weight.T).float()
+    """[..., K] x and [N, K] weight in float dtypes -> [..., N] fp32: exact products, fp32 sums."""
+    return x.float() @ weight.float().T

@@ -27,7 +27,22 @@ def experts(
         return reference.experts(
             rows, weights, expert_ids, expert_weights, limit=limit, quantise_mid=quantise_mid
         )
-    per_choice = rows.values.dim() == 3
+    hidden = _up(library, rows, weights, expert_ids, expert_weights, limit)
+    mid = quantise_mid(hidden)
+    return _down(library, mid, weights, expert_ids), mid
+
+
+def _up(
+    library: KernelLibrary,
+    rows: Nvfp4Rows,
+    weights: ExpertWeights,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    limit: float,
+) -> Tensor:
+    """[1, K, I] fp32: gate and up of the chosen experts, clamped, times the routing weight."""
+    choices, columns = expert_ids.shape[1], rows.values.shape[-1]
+    inner = weights.w13.shape[1] // 2
     hidden = torch.empty(1, choices, inner, device=rows.values.device)
     warps = warps_for(columns)
     kernel = library.get(
@@ -36,7 +51,7 @@ def experts(
         inner=inner,
         columns=columns,
         choices=choices,
-        per_choice=per_choice,
+        per_choice=rows.values.dim() == 3,
         warps=warps,
     )
     shared = columns * 2 + warps * 64 + 16
@@ -52,10 +67,16 @@ def experts(
         float(limit),
     )
     kernel.launch(((inner + 7) // 8, choices, 1), warps * 32, shared, arguments)
+    return hidden
 
-    mid = quantise_mid(hidden)
+
+def _down(
+    library: KernelLibrary, mid: Nvfp4Rows, weights: ExpertWeights, expert_ids: Tensor
+) -> Tensor:
+    """[1, H] fp32: the chosen experts' outputs, added."""
+    choices, inner = expert_ids.shape[1], mid.values.shape[-1]
     rows_out = weights.w2.shape[1]
-    out = torch.empty(1, rows_out, device=hidden.device)
+    out = torch.empty(1, rows_out, device=mid.values.device)
     warps = warps_for(inner)
     kernel = library.get(
         "kernels.moe.cute_experts",
@@ -76,4 +97,4 @@ def experts(
         out,
     )
     kernel.launch(((rows_out + 15) // 16, 1, 1), warps * 32, shared, arguments)
-    return out, mid
+    return out

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from engine.protocol import Command, Event, decode_event, encode_frame, read_frame
+from engine.framing import decode_event, encode_frame, read_frame
+from engine.protocol import Command, Event
 
 ROOT = Path(__file__).parents[2]
 E = TypeVar("E")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from engine import framing as f  # noqa: E402
 from engine import protocol as p  # noqa: E402
 from engine.telemetry import SITES, TapLayout  # noqa: E402
 
@@ -70,14 +71,14 @@ class FakeEngine:
         if self.hung.is_set():
             threading.Event().wait()
         with self.lock:
-            self.sock.sendall(p.encode_frame(event))
+            self.sock.sendall(f.encode_frame(event))
 
     def run(self) -> None:
         print("fake engine: started", flush=True)
         self.send(p.Hello(version=self.args.version, pid=os.getpid()))
         threading.Thread(target=self.beat, daemon=True).start()
-        while (body := p.read_frame(self.sock)) is not None:
-            self.take(p.decode_command(body))
+        while (body := f.read_frame(self.sock)) is not None:
+            self.take(f.decode_command(body))
         os._exit(0)
 
     def beat(self) -> None:

@@ -217,4 +217,4 @@ def test_app_imports_without_torch():
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['engine.protocol', 'engine.telemetry']"
+    assert done.stdout.strip() == "['engine.framing', 'engine.protocol', 'engine.telemetry']"
