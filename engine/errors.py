@@ -19,3 +19,7 @@ class ContextError(EngineError):
 
 class NumericsError(EngineError):
     """The step produced NaN or Inf; no token was taken from it."""
+
+
+class LoadStopped(EngineError):
+    """The user ended the load."""

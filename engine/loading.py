@@ -10,7 +10,7 @@ import platformdirs
 import torch
 
 from engine.checkpoint.files import CheckpointFiles
-from engine.errors import EngineError
+from engine.errors import EngineError, LoadStopped
 from engine.model.build import Built, build_model
 from engine.model.config import ModelConfig
 from engine.precompile import precompile
@@ -38,10 +38,14 @@ def load_session(
     emit: Callable[[Event], None],
     interrupted: Callable[[], bool],
     take_dropped: Callable[[], int],
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Loaded:
     """Load a model folder and run one step, so that `Ready` means a token was computed.
 
+    stopped: asked often while weights are read; True ends the load.
+
     Raises:
+        LoadStopped: `stopped` said so.
         CheckpointError, ConfigError, TokenizerError, EngineError: in words fit to show.
     """
     folder = Path(command.model)
@@ -57,6 +61,8 @@ def load_session(
     started = time.monotonic()
 
     def progress(stage: str, done: int, total: int) -> None:
+        if stopped():
+            raise LoadStopped("loading was stopped")
         spent = time.monotonic() - started
         rate = done / spent if spent > 0 else 0.0
         eta = (total - done) / rate if rate > 0 else None

@@ -12,8 +12,9 @@ import threading
 import traceback
 from pathlib import Path
 
+from engine.checkpoint.census import check_headers
 from engine.checkpoint.index import read_infos
-from engine.errors import EngineError
+from engine.errors import EngineError, LoadStopped
 from engine.framing import ProtocolError, decode_command, read_frame
 from engine.model.config import ModelConfig
 from engine.outbox import Outbox
@@ -46,6 +47,7 @@ class Worker:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._running: int | None = None
         self._stop = False
+        self._shut_down = threading.Event()
         self._busy = ""
         self._beats = 0
 
@@ -73,6 +75,8 @@ class Worker:
                 self._handle(command)
                 if self._stop:
                     return 0
+        except LoadStopped:
+            return 0
         except (EngineError, TextError, KernelError) as error:
             self._outbox.put(Fault(str(error), fatal=True))
         except Exception as error:
@@ -87,13 +91,19 @@ class Worker:
     def _load(self, command: Load) -> None:
         self._busy = "checking files"
         folder = Path(command.model)
-        ModelConfig.load(folder)
-        read_infos(folder)
+        config = ModelConfig.load(folder)
+        check_headers(config, read_infos(folder), str(folder))
         self._busy = "importing torch"
         from engine.loading import load_session
 
         self._busy = "loading"
-        loaded = load_session(command, self._emit, self._interrupted, self._outbox.take_dropped)
+        loaded = load_session(
+            command,
+            self._emit,
+            self._interrupted,
+            self._outbox.take_dropped,
+            self._shut_down.is_set,
+        )
         self._session = loaded.session
         self._outbox.put(loaded.ready)
         self._busy = ""
@@ -136,7 +146,10 @@ class Worker:
     def _read(self) -> None:
         try:
             while (body := read_frame(self._sock)) is not None:
-                self._commands.put(decode_command(body))
+                command = decode_command(body)
+                if isinstance(command, Shutdown):
+                    self._shut_down.set()
+                self._commands.put(command)
         except ProtocolError as error:
             self._outbox.put(Fault(str(error), fatal=True))
             self._outbox.close()

@@ -1,6 +1,6 @@
 """Reading tensors of a checkpoint folder by name."""
 
-import mmap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.checkpoint.headers import TensorInfo
 from engine.checkpoint.index import read_infos
+from engine.checkpoint.reading import FileReader, ReadAhead
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
@@ -37,8 +38,16 @@ class TensorSource(Protocol):
         """Every tensor's dtype and shape."""
         ...
 
+    def start(self, order: Sequence[str], device: torch.device) -> None:
+        """A hint: these tensors will be read, in about this order."""
+        ...
+
     def read(self, name: str, device: torch.device) -> Tensor:
         """A tensor of its own on `device`."""
+        ...
+
+    def close(self) -> None:
+        """No more reads; ends what `start` began."""
         ...
 
 
@@ -47,32 +56,32 @@ class CheckpointFiles:
 
     Raises:
         CheckpointError: no such folder, no index, a missing, truncated or foreign shard, an index
-        that
-            disagrees with the headers.
+            that disagrees with the headers.
     """
 
     def __init__(self, folder: Path) -> None:
         self.where = str(folder)
         self._infos = read_infos(folder)
-        self._maps: dict[Path, mmap.mmap] = {}
+        self._ahead: ReadAhead | None = None
 
     def infos(self) -> dict[str, TensorInfo]:
         return self._infos
 
+    def start(self, order: Sequence[str], device: torch.device) -> None:
+        self.close()
+        self._ahead = ReadAhead([self._infos[name] for name in order], device)
+
     def read(self, name: str, device: torch.device) -> Tensor:
         info = self._infos[name]
-        dtype = TORCH_DTYPES[info.dtype]
-        if info.start == info.end:
-            return torch.empty(info.shape, dtype=dtype, device=device)
-        data = self._map(info.file)
-        raw = torch.frombuffer(
-            data, dtype=torch.uint8, count=info.end - info.start, offset=info.start
-        )
-        # The clone also aligns the bytes, which the file does not promise.
-        return raw.clone().view(dtype).view(info.shape).to(device)
+        if self._ahead is not None:
+            raw = self._ahead.take(info)
+        else:
+            reader = FileReader(device)
+            raw = reader.read(info)
+            reader.close()
+        return raw.view(TORCH_DTYPES[info.dtype]).view(info.shape)
 
-    def _map(self, path: Path) -> mmap.mmap:
-        if path not in self._maps:
-            with open(path, "rb") as file:
-                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        return self._maps[path]
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None

@@ -5,6 +5,7 @@ shapes, formats and bytes are those of NVIDIA's NVFP4 export with everything els
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.headers import TensorInfo
-from engine.checkpoint.synthetic import parameter_shapes, small_config
+from engine.checkpoint.parameters import parameter_shapes
+from engine.checkpoint.synthetic import small_config
 from engine.model.config import ModelConfig
 
 _EXPERT = re.compile(r"layers\.\d+\.ffn\.experts\.\d+\.w[123]\.weight")
@@ -82,6 +84,12 @@ class RandomTensors:
 
     def infos(self) -> dict[str, TensorInfo]:
         return self._infos
+
+    def start(self, order: Sequence[str], device: torch.device) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
     def read(self, name: str, device: torch.device) -> Tensor:
         shape = self._infos[name].shape

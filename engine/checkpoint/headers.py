@@ -1,21 +1,25 @@
-"""safetensors headers, read as untrusted input: every size is checked before anything is mapped.
+"""safetensors headers, read as untrusted input: every size is checked before anything is read.
 
 A file is 8 bytes of little-endian header length N, N bytes of JSON, then the data the header points
 into. Nothing here needs torch, so that a broken checkpoint is refused before torch is imported.
 """
 
-import json
 import math
-import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from engine.checkpoint.strict_json import parse_object, regular_size, shown
 from engine.errors import CheckpointError
 
-MAX_HEADER_BYTES = 100_000_000
+# A header of 300,000 tensors has 40 MB; real shards hold a few thousand tensors.
+MAX_HEADER_BYTES = 64 << 20
+MAX_TENSORS = 1 << 19
+_COMMAS_PER_TENSOR = 6
 _MAX_DIMENSIONS = 8
 _MAX_NAME = 512
+_MAX_SIZE = 1 << 62
 
 # Bytes of one element, by the header's name of the dtype.
 ITEM_BYTES = {
@@ -35,8 +39,7 @@ ITEM_BYTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(msgspec.Struct, frozen=True, gc=False):
     """Where a tensor lies: bytes [start, end) of `file`, from the file's first byte. `dtype` is the
     header's name of it, a key of ITEM_BYTES."""
 
@@ -47,17 +50,28 @@ class TensorInfo:
     start: int
     end: int
 
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class _Entry(msgspec.Struct, gc=False):
+    """A header entry as the safetensors library writes it."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
     """All tensors of one file.
 
     Raises:
         CheckpointError: not a safetensors file, truncated, overlapping or impossible entries. One
-        line,
-            naming file and tensor.
+            line, naming file and tensor.
     """
+    size = regular_size(path)
     try:
-        size = os.stat(path).st_size
         with open(path, "rb") as file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
@@ -71,12 +85,17 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             body = file.read(length)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
-    entries = _parse(path, body)
-    entries.pop("__metadata__", None)
-    tensors = {
-        name: _tensor(path, name, entry, 8 + length, size) for name, entry in entries.items()
-    }
-    _check_layout(path, list(tensors.values()), 8 + length, size)
+    # Bounds the memory that decoding takes, whatever the header nests in what.
+    if body.count(b"{") > MAX_TENSORS or body.count(b",") > _COMMAS_PER_TENSOR * MAX_TENSORS:
+        raise CheckpointError(f"{path}: the header has more than {MAX_TENSORS} entries")
+    entries = _fast_entries(body)
+    if entries is None:
+        entries = parse_object(body, str(path), "the header")
+        entries.pop("__metadata__", None)
+    del body
+    data = 8 + length
+    tensors = {name: _tensor(path, name, entry, data, size) for name, entry in entries.items()}
+    _check_layout(path, list(tensors.values()), data, size)
     return tensors
 
 
@@ -90,57 +109,76 @@ def _guess(prefix: bytes) -> str:
     return ""
 
 
-def _parse(path: Path, body: bytes) -> dict[str, Any]:
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise CheckpointError(f"{path}: {twice[:_MAX_NAME]!r} stands twice in the header")
-        return found
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_entry = msgspec.json.Decoder(_Entry).decode
+_encode = msgspec.json.Encoder().encode
 
+
+def _fast_entries(body: bytes) -> dict[str, Any] | None:
+    """The entries of a header in the exact form the safetensors library writes, else None.
+
+    The exact form is proved by writing it again: a key that stands twice, or anything beyond the
+    three fields, would make the header longer than what was understood.
+    """
     try:
-        entries = json.loads(body.decode("utf-8"), object_pairs_hook=no_duplicates)
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{path}: the header is not valid JSON") from None
-    if not isinstance(entries, dict):
-        raise CheckpointError(f"{path}: the header is not a JSON object")
-    return entries
+        members = _decode_members(body)
+        entries: dict[str, Any] = {}
+        written = 1
+        for name, raw in members.items():
+            written += len(_encode(name)) + len(raw) + 2
+            if name == "__metadata__":
+                msgspec.json.decode(raw, type=dict[str, str])
+                continue
+            entry = _decode_entry(raw)
+            if _encode(entry) != bytes(raw):
+                return None
+            entries[name] = entry
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return entries if members and written == len(body.rstrip(b" ")) else None
 
 
 def _tensor(path: Path, name: str, entry: Any, data_start: int, size: int) -> TensorInfo:
     def bad(what: str) -> CheckpointError:
-        return CheckpointError(f"{path}: {name[:_MAX_NAME]!r}: {what}")
+        return CheckpointError(f"{path}: {shown(name)}: {what}")
 
     if not name or len(name) > _MAX_NAME or not name.isprintable():
         raise bad("not a usable tensor name")
+    if isinstance(entry, _Entry):
+        dtype, shape, (begin, end) = entry.dtype, entry.shape, entry.data_offsets
+    else:
+        dtype, shape, begin, end = _loose_entry(entry, bad)
+    item = ITEM_BYTES.get(dtype)
+    if item is None:
+        raise bad(f"unknown dtype {shown(dtype)}")
+    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= n < _MAX_SIZE for n in shape):
+        raise bad("shape is not a list of sizes")
+    if not 0 <= begin <= end < _MAX_SIZE:
+        raise bad("data_offsets are not [begin, end]")
+    needed = math.prod(shape) * item
+    if end - begin != needed:
+        raise bad(f"shape {shape} of {dtype} needs {needed} bytes, data_offsets give {end - begin}")
+    if data_start + end > size:
+        raise bad(f"truncated: ends at byte {data_start + end}, the file has {size}")
+    return TensorInfo(name, dtype, tuple(shape), path, data_start + begin, data_start + end)
+
+
+def _loose_entry(entry: Any, bad: Any) -> tuple[str, list[int], int, int]:
+    """Fields of an entry that is written in another form: spaces, another order, more keys."""
     if not isinstance(entry, dict):
         raise bad("the header entry is not an object")
-    dtype = entry.get("dtype")
-    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise bad(f"unknown dtype {str(dtype)[:40]!r}")
-    shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    if not _is_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
+    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(dtype, str):
+        raise bad(f"unknown dtype {shown(dtype)}")
+    if not _is_integers(shape):
         raise bad("shape is not a list of sizes")
-    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+    if not _is_integers(offsets) or len(offsets) != 2:
         raise bad("data_offsets are not [begin, end]")
-    needed = math.prod(shape) * ITEM_BYTES[dtype]
-    if offsets[1] - offsets[0] != needed:
-        raise bad(
-            f"shape {shape} of {dtype} needs {needed} bytes, "
-            f"data_offsets give {offsets[1] - offsets[0]}"
-        )
-    if data_start + offsets[1] > size:
-        raise bad(f"truncated: ends at byte {data_start + offsets[1]}, the file has {size}")
-    return TensorInfo(
-        name, dtype, tuple(shape), path, data_start + offsets[0], data_start + offsets[1]
-    )
+    return dtype, shape, *offsets
 
 
-def _is_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 62 for v in value
-    )
+def _is_integers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(v) is int for v in value)
 
 
 def _check_layout(path: Path, tensors: list[TensorInfo], data_start: int, size: int) -> None:

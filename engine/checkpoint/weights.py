@@ -2,41 +2,39 @@
 every tensor accounted for.
 
 All formats become one convention: W = code * block scale * global scale, the global scale a
-multiplier (architecture.md 8). A format is decided per tensor from names, dtypes and shapes, never
-from config text.
+multiplier (architecture.md 8). Which format a linear is stored in is `formats.find_layout`'s to
+say; this file reads the tensors and checks their values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from engine.checkpoint.files import DTYPE_NAMES, TORCH_DTYPES, TensorSource
+from engine.checkpoint.census import ignored_as
+from engine.checkpoint.convert import mxfp4_as_nvfp4, to_nvfp4
+from engine.checkpoint.files import TensorSource
+from engine.checkpoint.formats import FLOATS, Format, Layout, expect, find_layout
+from engine.checkpoint.headers import TensorInfo
 from engine.errors import CheckpointError
 from kernels.formats import (
     FP8_TILE,
-    MXFP4_BLOCK,
-    NVFP4_BLOCK,
     Nvfp4Weight,
     dequantise_fp8_block,
     dequantise_mxfp4,
     dequantise_nvfp4,
-    quantise_nvfp4_weight,
 )
 
-Format = Literal["nvfp4", "mxfp4", "fp8", "float"]
-FLOATS = (torch.bfloat16, torch.float16, torch.float32)
-_E8M0 = (torch.float8_e8m0fnu, torch.uint8)
-
-# Parts of a checkpoint the chat does not run, dropped by name: the draft stages.
-IGNORED_PREFIXES = ("mtp.",)
+_ABOVE_ZERO = "a scale must be finite and above zero"
+_NOT_ZERO = "a block scale must be finite and, where its block holds numbers, above zero"
+_FINITE = "holds NaN or Inf"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLinear:
-    """A weight [N, K] as stored. scale: block or tile scales; global_scale, input_scale: NVFP4
-    only."""
+    """A weight [N, K] as stored. scale: block or tile scales, E8M0 ones as uint8; global_scale,
+    input_scale: NVFP4 only, multipliers whatever the checkpoint spells."""
 
     format: Format
     weight: Tensor
@@ -48,13 +46,11 @@ class StoredLinear:
         """[N, K] fp32."""
         if self.format == "nvfp4":
             return dequantise_nvfp4(self.nvfp4())
-        if self.format == "mxfp4":
-            assert self.scale is not None
-            return dequantise_mxfp4(self.weight, self.scale)
-        if self.format == "fp8":
-            assert self.scale is not None
-            return dequantise_fp8_block(self.weight, self.scale)
-        return self.weight.float()
+        if self.format == "float":
+            return self.weight.float()
+        assert self.scale is not None
+        decode = dequantise_mxfp4 if self.format == "mxfp4" else dequantise_fp8_block
+        return decode(self.weight, self.scale)
 
     def nvfp4(self) -> Nvfp4Weight:
         """The stored NVFP4 bytes."""
@@ -63,129 +59,160 @@ class StoredLinear:
 
 
 def as_nvfp4(stored: StoredLinear) -> Nvfp4Weight:
-    """The stored NVFP4 bytes, or the weight quantised now."""
-    return (
-        stored.nvfp4() if stored.format == "nvfp4" else quantise_nvfp4_weight(stored.dequantise())
-    )
+    """The stored NVFP4 bytes, or the weight turned into them now."""
+    if stored.format == "nvfp4":
+        return stored.nvfp4()
+    if stored.format == "mxfp4":
+        assert stored.scale is not None
+        return mxfp4_as_nvfp4(stored.weight, stored.scale)
+    return to_nvfp4(stored.dequantise())
 
 
 class WeightReader:
     """Takes parameters out of a source, once each.
 
+    Values are checked on the device and the verdicts collected: `settle` reads them, so that a load
+    waits for the device once a layer and not once a tensor.
+
+    Args:
+        progress: called with the bytes read so far, after each tensor; may raise to end the load.
+
     Raises (all methods):
         CheckpointError: missing, of another shape or dtype, or with a scale that is zero, negative
-        or
-            not finite. One line, naming the tensor, what was found and what was expected.
+            or not finite. One line, naming the tensor, what was found and what was expected.
     """
 
-    def __init__(self, source: TensorSource, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: TensorSource,
+        device: torch.device,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         self.source = source
         self.device = device
         self.infos = source.infos()
         self.formats: dict[str, set[str]] = {}
         self.stored_bytes = 0
-        self.parameters = (
-            0  # trained numbers, whatever each is stored in; no scales, no hash tables
-        )
+        # trained numbers, whatever each is stored in; no scales, no hash tables
+        self.parameters = 0
+        self._progress = progress
         self._used: set[str] = set()
+        self._verdicts: list[tuple[str, Tensor]] = []
 
-    def has(self, name: str) -> bool:
-        return name in self.infos
-
-    def tensor(
-        self, name: str, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...] = FLOATS
-    ) -> Tensor:
+    def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...] = FLOATS) -> Tensor:
         """One tensor, on the device, in its stored dtype. Shape [] also accepts [1]."""
-        info = self.infos.get(name)
-        if info is None:
-            raise CheckpointError(f"{self.source.where}: tensor {name!r} is missing")
-        if info.shape != shape and not (shape == () and info.shape == (1,)):
-            raise CheckpointError(
-                f"{info.file}: {name!r} has shape {list(info.shape)}, expected {list(shape)}"
-            )
-        if TORCH_DTYPES[info.dtype] not in dtypes:
-            raise CheckpointError(
-                f"{info.file}: {name!r} is {info.dtype}, expected "
-                + " or ".join(DTYPE_NAMES[dtype] for dtype in dtypes)
-            )
-        if name in self._used:
-            raise CheckpointError(f"{info.file}: {name!r} is used twice")
-        self._used.add(name)
-        self.stored_bytes += info.end - info.start
-        return self.source.read(name, self.device).view(shape)
+        info = expect(self.infos, self.source.where, name, shape, dtypes)
+        return self._read(info).view(shape)
+
+    def _read(self, info: TensorInfo) -> Tensor:
+        if info.name in self._used:
+            raise CheckpointError(f"{info.file}: {info.name!r} is used twice")
+        self._used.add(info.name)
+        value = self.source.read(info.name, self.device)
+        self.stored_bytes += info.size_bytes
+        if self._progress is not None:
+            self._progress(self.stored_bytes)
+        return value
+
+    def format_of(self, prefix: str, shape: tuple[int, int]) -> Format:
+        """How the projection `prefix` [N, K] is stored."""
+        return find_layout(self.infos, self.source.where, prefix, shape).format
 
     def linear(self, prefix: str, shape: tuple[int, int], kind: str) -> StoredLinear:
-        """The projection `prefix`.weight [N, K] in whatever format it is stored; `kind` names its
-        class in the report of formats."""
-        stored = self._linear(prefix, shape)
+        """The projection `prefix` [N, K] in whatever format it is stored; `kind` names its class in
+        the report of formats."""
+        layout = find_layout(self.infos, self.source.where, prefix, shape)
         self.parameters += shape[0] * shape[1]
-        self.formats.setdefault(kind, set()).add(stored.format)
-        return stored
+        self.formats.setdefault(kind, set()).add(layout.format)
+        weight = self._read(layout.weight)
+        if layout.format == "float":
+            return StoredLinear("float", weight)
+        assert layout.scale is not None
+        scale = self._read(layout.scale)
+        if layout.format == "fp8":
+            return StoredLinear("fp8", weight, self._fp8_scale(layout.scale, weight, scale))
+        weight = weight.view(torch.uint8)
+        scale = self._block_scale(layout.scale, weight, scale)
+        if layout.format == "mxfp4":
+            return StoredLinear("mxfp4", weight, scale)
+        global_scale = self._global_scale(layout.global_scale, layout)
+        assert global_scale is not None
+        input_scale = self._global_scale(layout.input_scale, layout)
+        return StoredLinear("nvfp4", weight, scale, global_scale, input_scale)
 
-    def _linear(self, prefix: str, shape: tuple[int, int]) -> StoredLinear:
-        name, (rows, columns) = f"{prefix}.weight", shape
-        info = self.infos.get(name)
-        if info is None:
-            raise CheckpointError(f"{self.source.where}: tensor {name!r} is missing")
-        if self.has(f"{prefix}.weight_scale_2"):
-            return self._nvfp4(prefix, rows, columns)
-        if info.dtype in ("I8", "U8"):
-            weight = self.tensor(name, (rows, columns // 2), (torch.int8, torch.uint8))
-            scale = self.tensor(f"{prefix}.scale", (rows, columns // MXFP4_BLOCK), _E8M0)
-            return StoredLinear("mxfp4", weight, self._checked_e8m0(prefix, scale))
-        if info.dtype == "F8_E4M3":
-            weight = self.tensor(name, shape, (torch.float8_e4m3fn,))
-            tiles = (-(-rows // FP8_TILE), -(-columns // FP8_TILE))
-            scale = self.tensor(f"{prefix}.scale", tiles, (*_E8M0, torch.float32))
-            if scale.dtype == torch.float32:
-                self._check_scale(f"{prefix}.scale", scale)
-                return StoredLinear("fp8", weight, scale)
-            return StoredLinear("fp8", weight, self._checked_e8m0(prefix, scale))
-        return StoredLinear("float", self.tensor(name, shape))
+    # ---- values ----------------------------------------------------------------------------------
 
-    def _nvfp4(self, prefix: str, rows: int, columns: int) -> StoredLinear:
-        weight = self.tensor(f"{prefix}.weight", (rows, columns // 2), (torch.uint8, torch.int8))
-        scale_name = f"{prefix}.weight_scale"
-        scale = self.tensor(scale_name, (rows, columns // NVFP4_BLOCK), (torch.float8_e4m3fn,))
-        self._check_scale(scale_name, scale.float(), may_be_zero=True)
-        global_scale = self._global(f"{prefix}.weight_scale_2")
-        input_name = f"{prefix}.input_scale"
-        input_scale = self._global(input_name) if self.has(input_name) else None
-        return StoredLinear("nvfp4", weight.view(torch.uint8), scale, global_scale, input_scale)
-
-    def _global(self, name: str) -> Tensor:
-        scale = self.tensor(name, (), (torch.float32,))
-        self._check_scale(name, scale)
+    def _fp8_scale(self, info: TensorInfo, weight: Tensor, scale: Tensor) -> Tensor:
+        """Tile scales: E8M0 codes as uint8, or floats."""
+        if info.dtype not in FLOATS:
+            scale = scale.view(torch.uint8)
+            self._require(info, scale != 255, _ABOVE_ZERO)
+            self._require_used(info, scale == 0, lambda: _tiles_with_numbers(weight))
+            return scale
+        self._require(info, (scale > 0) & scale.isfinite(), _ABOVE_ZERO)
         return scale
 
-    def _checked_e8m0(self, prefix: str, scale: Tensor) -> Tensor:
+    def _block_scale(self, info: TensorInfo, packed: Tensor, scale: Tensor) -> Tensor:
+        """Scales per block of 4-bit codes: E4M3, or E8M0 codes as uint8."""
         raw = scale.view(torch.uint8)
-        if not raw.is_meta and (raw == 255).any():
-            raise CheckpointError(f"{self._file(prefix)}: {prefix}.scale holds NaN")
-        return raw
+        if info.dtype == "F8_E4M3":
+            self._require(info, raw < 0x7F, _NOT_ZERO)  # above are NaN and the negative ones
+        else:
+            scale = raw
+            self._require(info, raw != 255, _NOT_ZERO)
+        # Code 0 is zero in E4M3 and 2^-127 in E8M0, which no quantiser writes for a live block.
+        self._require_used(
+            info,
+            raw == 0,
+            lambda: ((packed & 0x77) != 0).unflatten(-1, (raw.shape[-1], -1)).any(-1),
+        )
+        return scale
 
-    def _check_scale(self, name: str, scale: Tensor, *, may_be_zero: bool = False) -> None:
-        if scale.is_meta:
-            return
-        low = (scale < 0) if may_be_zero else (scale <= 0)
-        if bool(low.any()) or not bool(scale.isfinite().all()):
-            wanted = "finite and not negative" if may_be_zero else "finite and above zero"
-            raise CheckpointError(f"{self._file(name)}: {name!r}: a scale must be {wanted}")
+    def _global_scale(self, info: TensorInfo | None, layout: Layout) -> Tensor | None:
+        if info is None:
+            return None
+        stored = self._read(info).view(())
+        scale = 1.0 / stored if layout.reciprocal else stored
+        sound = (stored > 0) & stored.isfinite() & (scale > 0) & scale.isfinite()
+        self._require(info, sound, _ABOVE_ZERO)
+        return scale
 
-    def _file(self, name: str) -> str:
-        info = self.infos.get(name) or self.infos.get(f"{name}.scale")
-        return str(info.file) if info else self.source.where
+    def finite(self, name: str, value: Tensor) -> None:
+        """Note that `value`, which came from the tensor `name`, must be finite."""
+        self._require(self.infos[name], value.isfinite(), _FINITE)
+
+    def table(self, name: str, shape: tuple[int, int], entries: int) -> Tensor:
+        """A table of ids below `entries`."""
+        info = expect(self.infos, self.source.where, name, shape, ("I64", "I32"))
+        value = self._read(info)
+        self._require(info, (value >= 0) & (value < entries), "names an expert that does not exist")
+        return value
+
+    def _require(self, info: TensorInfo, holds: Tensor, wanted: str) -> None:
+        if not holds.is_meta:
+            self._verdicts.append((f"{info.file}: {info.name!r}: {wanted}", holds.all()))
+
+    def _require_used(self, info: TensorInfo, zero: Tensor, live: Callable[[], Tensor]) -> None:
+        """No zero scale where `live` says that the block holds numbers."""
+        if not zero.is_meta and bool(zero.any()):
+            self._require(info, ~(zero & live()), _NOT_ZERO)
+
+    def settle(self) -> None:
+        """Read the verdicts on everything read so far."""
+        verdicts, self._verdicts = self._verdicts, []
+        if verdicts and not bool(torch.stack([holds for _, holds in verdicts]).all()):
+            raise CheckpointError(next(what for what, holds in verdicts if not bool(holds)))
 
     def finish(self) -> None:
         """Check that nothing was left over but the parts dropped by name."""
-        left = [
-            name
-            for name in self.infos
-            if name not in self._used and not name.startswith(IGNORED_PREFIXES)
-        ]
+        self.settle()
+        left = [name for name in self.infos if name not in self._used and not ignored_as(name)]
         if left:
-            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-            raise CheckpointError(
-                f"{self.infos[left[0]].file}: {left[0]!r}{more}: not part of this architecture; "
-                "the checkpoint is of another model or in a layout dsv4chat does not know"
-            )
+            raise CheckpointError(f"{self.infos[left[0]].file}: {left[0]!r} was not read")
+
+
+def _tiles_with_numbers(weight: Tensor) -> Tensor:
+    rows, columns = weight.shape
+    pad = (0, -columns % FP8_TILE, 0, -rows % FP8_TILE)
+    held = torch.nn.functional.pad((weight.view(torch.uint8) & 0x7F) != 0, pad)
+    return held.unflatten(0, (-1, FP8_TILE)).unflatten(2, (-1, FP8_TILE)).any(3).any(1)

@@ -1,29 +1,23 @@
 """Builds a Transformer from a checkpoint: every parameter by name, in the wanted precision.
 
-Names are DeepSeek's own (architecture.md 8.1). What is stored wider than NVFP4 is quantised here,
-tensor by tensor, and its source is let go.
+Names are DeepSeek's own (architecture.md 8.1); `builder` turns what is stored into what is held.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
+from engine.checkpoint.census import Census, take_census
 from engine.checkpoint.files import TensorSource
-from engine.checkpoint.weights import StoredLinear, WeightReader, as_nvfp4
+from engine.checkpoint.weights import WeightReader
 from engine.errors import CheckpointError
 from engine.model.attention import Attention, Compressor, Indexer
+from engine.model.builder import Builder
 from engine.model.config import ModelConfig
 from engine.model.experts import build_experts
-from engine.model.linear import (
-    Bf16GroupedLinear,
-    Bf16Linear,
-    Fp8Linear,
-    Linear,
-    Nvfp4GroupedLinear,
-    Nvfp4Linear,
-)
+from engine.model.linear import Nvfp4Linear
 from engine.model.moe import Nvfp4MoE, Router, SharedExpert
 from engine.model.ops import Ops, Plan
 from engine.model.step import Frequencies, Numerics
@@ -32,10 +26,10 @@ from engine.protocol import PlanRow, Precision
 from kernels import linear as linear_ops
 from kernels import router as router_ops
 from kernels.compiled import KernelLibrary
-from kernels.formats import Nvfp4Weight
 from kernels.residual.reference import HyperSite
 
 Progress = Callable[[str, int, int], None]
+_PROGRESS_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -56,81 +50,6 @@ class Built:
     active_bytes: int
 
 
-@dataclass(slots=True)
-class Builder:
-    """Context of one load."""
-
-    config: ModelConfig
-    reader: WeightReader
-    precision: Precision
-    device: torch.device
-    dtype: torch.dtype
-    plan: Plan
-    resident_bytes: int = 0
-    active_bytes: int = 0
-
-    def vector(self, name: str, *shape: int) -> Tensor:
-        """A small parameter, in fp32."""
-        value = self.reader.tensor(name, shape).float()
-        self.reader.parameters += value.numel()
-        self.count(value)
-        return value
-
-    def matrix(self, name: str, *shape: int) -> Tensor:
-        """A matrix that is never quantised, in the model's dtype or wider."""
-        value = self.reader.tensor(name, shape)
-        value = value.float() if self.dtype == torch.float32 else value
-        self.reader.parameters += value.numel()
-        self.count(value)
-        return value
-
-    def count(self, *tensors: Tensor) -> None:
-        size = sum(tensor.nbytes for tensor in tensors)
-        self.resident_bytes += size
-        self.active_bytes += size
-
-    def linear(self, prefix: str, rows: int, columns: int, kind: str) -> Linear:
-        built = self.to_linear(self.reader.linear(prefix, (rows, columns), kind))
-        self.resident_bytes += built.size_bytes
-        self.active_bytes += built.size_bytes
-        return built
-
-    def to_linear(self, stored: StoredLinear) -> Linear:
-        if self.precision == "nvfp4" or stored.format == "nvfp4":
-            return Nvfp4Linear(self.plan.pick(linear_ops.OP), as_nvfp4(stored), stored.input_scale)
-        if stored.format == "fp8":
-            assert stored.scale is not None
-            return Fp8Linear(stored.weight, stored.scale)
-        return self.dense(stored)
-
-    def dense(self, stored: StoredLinear) -> Bf16Linear:
-        """Kept in the model's float dtype."""
-        return Bf16Linear(
-            self.plan.pick(linear_ops.DENSE_OP).run, stored.dequantise().to(self.dtype)
-        )
-
-    def grouped_linear(self, prefix: str, groups: int, rows: int, columns: int) -> Linear:
-        """o_a: stored flat [G * N, K], used as G blocks of [N, K]."""
-        stored = self.reader.linear(prefix, (groups * rows, columns), "attention")
-        built: Linear
-        if self.precision == "nvfp4" or stored.format == "nvfp4":
-            flat = as_nvfp4(stored)
-            weight = Nvfp4Weight(
-                flat.packed.unflatten(0, (groups, rows)),
-                flat.scale.unflatten(0, (groups, rows)),
-                flat.scale_2,
-            )
-            impl = self.plan.pick(linear_ops.GROUPED_OP)
-            built = Nvfp4GroupedLinear(impl, weight, stored.input_scale)
-        else:
-            # The reference keeps o_a in bf16 and does not quantise its input (architecture.md 5).
-            weight_values = stored.dequantise().to(self.dtype)
-            built = Bf16GroupedLinear(weight_values.unflatten(0, (groups, rows)))
-        self.resident_bytes += built.size_bytes
-        self.active_bytes += built.size_bytes
-        return built
-
-
 def build_model(
     config: ModelConfig,
     source: TensorSource,
@@ -145,27 +64,60 @@ def build_model(
 
     Args:
         precision: `nvfp4` quantises every linear of the decode path; `checkpoint` keeps each as
-        stored. progress: called with (stage, bytes read, bytes in all).
+            stored.
+        progress: called with (stage, bytes read, bytes in all) a few times a second; what it raises
+            ends the load.
 
     Raises:
-        CheckpointError: a tensor is missing, odd, or left over.
+        CheckpointError: a tensor is missing, odd, or left over. Nothing is read or allocated before
+            the headers are known to be right.
     """
+    census = take_census(config, source.infos(), source.where)
+    if census.problems:
+        raise CheckpointError(census.problems[0])
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    reader = WeightReader(source, device)
+    steps = _Steps(progress, census)
+    reader = WeightReader(source, device, steps)
     build = Builder(config, reader, precision, device, dtype, Plan(device, library))
-    total = sum(info.end - info.start for info in reader.infos.values())
-    hidden, vocab = config.hidden_size, config.vocab_size
+    source.start(census.order(), device)
+    try:
+        return _build(build, steps, numerics or Numerics())
+    finally:
+        source.close()
 
+
+class _Steps:
+    """Tells `progress` how far a load is, a few times a second."""
+
+    def __init__(self, progress: Progress | None, census: Census) -> None:
+        self._progress = progress
+        self._total = sum(placed.size_bytes for placed in census.placed)
+        self._last = 0.0
+        self.stage = "embedding"
+
+    def __call__(self, done: int) -> None:
+        if self._progress is None:
+            return
+        now = time.monotonic()
+        if now - self._last >= _PROGRESS_SECONDS or done == self._total:
+            self._last = now
+            self._progress(self.stage, done, self._total)
+
+
+def _build(build: Builder, steps: _Steps, numerics: Numerics) -> Built:
+    config, reader = build.config, build.reader
+    hidden, vocab = config.hidden_size, config.vocab_size
     embed = reader.tensor("embed.weight", (vocab, hidden))
     reader.parameters += embed.numel()
     build.resident_bytes += embed.nbytes
     layers, stored_scales = [], []
     for index in range(config.num_layers):
+        steps.stage = f"layer {index + 1} of {config.num_layers}"
         layer, scales = _layer(build, index)
         layers.append(layer)
         stored_scales.append(scales)
-        if progress is not None:
-            progress(f"layer {index + 1} of {config.num_layers}", reader.stored_bytes, total)
+        reader.settle()
+    steps.stage = "head"
     model = Transformer(
         config=config,
         embed=embed,
@@ -173,10 +125,10 @@ def build_model(
         head_site=_site(build, "hc_head", config.streams, 1),
         norm=build.vector("norm.weight", hidden),
         head=build.linear("head", vocab, hidden, "lm_head"),
-        frequencies=Frequencies(config, device),
-        numerics=numerics or Numerics(),
+        frequencies=Frequencies(config, build.device),
+        numerics=numerics,
         ops=Ops.resolve(build.plan),
-        dtype=dtype,
+        dtype=build.dtype,
     )
     reader.finish()
     sites = ("ffn_in", "w2_in")
@@ -281,7 +233,7 @@ def _moe(build: Builder, index: int, prefix: str) -> tuple[Nvfp4MoE, tuple[float
 def _router(build: Builder, index: int, prefix: str) -> Router:
     config = build.config
     stored = build.reader.linear(prefix, (config.num_experts, config.hidden_size), "router gate")
-    weight = as_nvfp4(stored)
+    weight = build.nvfp4(prefix, stored)
     gate = build.dense(stored)
     gate_nvfp4 = Nvfp4Linear(build.plan.pick(linear_ops.OP), weight, stored.input_scale)
     fused = build.plan.pick(router_ops.FUSED_OP)
@@ -289,13 +241,8 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     build.active_bytes += gate_nvfp4.size_bytes
     bias = tid2eid = None
     if index < config.num_hash_layers:
-        tid2eid = build.reader.tensor(
-            f"{prefix}.tid2eid", (config.vocab_size, config.top_k), (torch.int64, torch.int32)
-        )
-        if not tid2eid.is_meta and not bool(
-            ((tid2eid >= 0) & (tid2eid < config.num_experts)).all()
-        ):
-            raise CheckpointError(f"{prefix}.tid2eid names an expert that does not exist")
+        shape = (config.vocab_size, config.top_k)
+        tid2eid = build.reader.table(f"{prefix}.tid2eid", shape, config.num_experts)
         build.resident_bytes += tid2eid.nbytes
     else:
         bias = build.vector(f"{prefix}.bias", config.num_experts)

@@ -4,13 +4,13 @@ Every value the maths depends on is read here and nowhere else; an unknown one i
 mapped to the nearest (architecture.md 1).
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.errors import ConfigError
+from engine.checkpoint.strict_json import read_object
+from engine.errors import CheckpointError, ConfigError
 
 _REFUSED = {
     "deepseek_v41": "this is DeepSeek-V4.1, another architecture (single-pass mHC, Engram tables, "
@@ -18,6 +18,8 @@ _REFUSED = {
     "deepseek_v3": "this is DeepSeek-V3; dsv4chat runs DeepSeek-V4 checkpoints only",
     "deepseek_v32": "this is DeepSeek-V3.2; dsv4chat runs DeepSeek-V4 checkpoints only",
 }
+NVFP4_BLOCK = 16  # every projection can be held in NVFP4
+_MAX_CONFIG_BYTES = 64 << 20  # some exporters list every projection
 _WINDOW_ONLY, _OVERLAPPED = 0, 4  # compress ratios with rules of their own
 
 
@@ -77,14 +79,12 @@ class ModelConfig:
             ConfigError: not there, not JSON, another model, a missing or impossible value.
         """
         path = model_dir / "config.json"
+        if not path.exists():
+            raise ConfigError(f"{model_dir}: no config.json; give a DeepSeek-V4 folder")
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{model_dir}: no config.json; give a DeepSeek-V4 folder") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}: cannot be read as JSON: {error}") from None
-        if not isinstance(raw, dict):
-            raise ConfigError(f"{path}: expected a JSON object")
+            raw = read_object(path, _MAX_CONFIG_BYTES)
+        except CheckpointError as error:
+            raise ConfigError(str(error)) from None
         return ModelConfig.parse(raw, str(path))
 
     @staticmethod
@@ -212,6 +212,16 @@ class _Reader:
     def _check_sizes(self, config: ModelConfig) -> None:
         rules = [
             (config.top_k < config.num_experts, "num_experts_per_tok", "below n_routed_experts"),
+            *(
+                (size % NVFP4_BLOCK == 0, key, f"a multiple of {NVFP4_BLOCK}")
+                for key, size in (
+                    ("hidden_size", config.hidden_size),
+                    ("q_lora_rank", config.q_lora_rank),
+                    ("moe_intermediate_size", config.expert_size),
+                    ("o_lora_rank", config.o_groups * config.o_lora_rank),
+                    ("head_dim", config.num_heads * config.head_dim // config.o_groups),
+                )
+            ),
             (config.rope_dims % 2 == 0, "qk_rope_head_dim", "even"),
             (config.rope_dims < config.head_dim, "qk_rope_head_dim", "below head_dim"),
             (config.rope_dims <= config.index_head_dim, "index_head_dim", "at least rope dims"),

@@ -1,4 +1,8 @@
-"""Stacks a layer's routed experts as they are stored, or quantised to NVFP4."""
+"""Stacks a layer's routed experts as they are stored, or in NVFP4.
+
+Each expert is copied into the layer's stack as it is read and its source let go, so that a load
+holds little more than the model.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.checkpoint.weights import StoredLinear, as_nvfp4
+from engine.checkpoint.weights import StoredLinear
 from engine.errors import CheckpointError
 from engine.model.moe import Experts, Nvfp4Experts, PlainExperts
 from kernels import moe as moe_ops
 from kernels.formats import (
+    FP8_TILE,
     Nvfp4Weight,
+    decode_e8m0,
     dequantise_fp8_block,
     dequantise_mxfp4,
     fp8_round_trip,
@@ -21,9 +27,36 @@ from kernels.linear.reference import FP8_ROW_BLOCK
 from kernels.moe.reference import ExpertWeights
 
 if TYPE_CHECKING:
-    from engine.model.build import Builder
+    from engine.model.builder import Builder
 
-_DECODE = {"mxfp4": dequantise_mxfp4, "fp8": dequantise_fp8_block}
+_PARTS = ("w1", "w3", "w2")
+
+
+class _Stack:
+    """[E, R, ...] tensors of one projection, or of two one above the other, filled expert by
+    expert."""
+
+    def __init__(self, count: int, halves: int = 1) -> None:
+        self._count = count
+        self._halves = halves
+        self._tensors: list[Tensor] = []
+
+    def put(self, expert: int, *values: Tensor, half: int = 0) -> None:
+        if not self._tensors:
+            for value in values:
+                shape = (self._halves * value.shape[0], *value.shape[1:]) if value.dim() else ()
+                self._tensors.append(value.new_empty((self._count, *shape)))
+        for tensor, value in zip(self._tensors, values, strict=True):
+            # Bytes are moved, never numbers: a copy of E8M0 or E4M3 by value need not keep them.
+            if value.element_size() == 1:
+                tensor, value = tensor.view(torch.uint8), value.view(torch.uint8)
+            target = tensor[expert]
+            if value.dim():
+                target = target[half * value.shape[0] : (half + 1) * value.shape[0]]
+            target.copy_(value)
+
+    def tensors(self) -> list[Tensor]:
+        return self._tensors
 
 
 def build_experts(build: Builder, layer: int, prefix: str) -> tuple[Experts, tuple[float, float]]:
@@ -33,89 +66,91 @@ def build_experts(build: Builder, layer: int, prefix: str) -> tuple[Experts, tup
         the experts, and the smallest stored input_scale of w1/w3 and of w2 (0 where there is none).
 
     Raises:
-        CheckpointError: experts of one layer are stored in different formats.
+        CheckpointError: precision is `checkpoint` and the experts of this layer are stored in
+            different formats.
     """
     config = build.config
     hidden, inner = config.hidden_size, config.expert_size
-    parts: dict[str, list[StoredLinear]] = {"w1": [], "w3": [], "w2": []}
+    kind = build.reader.format_of(f"{prefix}.0.w1", (inner, hidden))
+    to_nvfp4 = build.precision == "nvfp4" or kind == "nvfp4"
+    w1, w3, w2 = (_Stack(config.num_experts) for _ in range(3))
+    both = _Stack(config.num_experts, halves=2)
+    targets = ((w1, 0), (w3, 0), (w2, 0)) if to_nvfp4 else ((both, 0), (both, 1), (w2, 0))
+    gsa: tuple[list[Tensor], ...] = ([], [], [])
     for expert in range(config.num_experts):
-        for name, stored in parts.items():
+        for (stack, half), found, name in zip(targets, gsa, ("w1", "w3", "w2"), strict=True):
+            where = f"{prefix}.{expert}.{name}"
             shape = (hidden, inner) if name == "w2" else (inner, hidden)
-            stored.append(build.reader.linear(f"{prefix}.{expert}.{name}", shape, "experts"))
-    formats = {part.format for stored in parts.values() for part in stored}
-    if len(formats) > 1:
-        raise CheckpointError(f"{prefix}: experts of one layer are stored as {sorted(formats)}")
-    (kind,) = formats
-    if build.precision == "nvfp4" or kind == "nvfp4":
-        built, scales = _nvfp4(build, layer, parts)
+            stored = build.reader.linear(where, shape, "experts")
+            if to_nvfp4 and (build.precision == "nvfp4" or stored.format == kind):
+                stack.put(expert, *build.nvfp4(where, stored))
+            elif stored.format == kind:
+                stack.put(expert, *_as_held(build, stored, is_half=name != "w2"), half=half)
+            else:
+                raise CheckpointError(
+                    f"{where}: stored as {stored.format}, the layer's first expert as {kind}; "
+                    "load it with --precision nvfp4"
+                )
+            if stored.input_scale is not None:
+                found.append(stored.input_scale)
+    w13_gsa, w2_gsa = _input_scales(gsa[0], gsa[1]), _input_scales(gsa[2], gsa[2])
+    if to_nvfp4:
+        impl = build.plan.pick(moe_ops.OP)
+        weights = impl.prepare(*(Nvfp4Weight(*stack.tensors()) for stack in (w1, w3, w2)))
+        built: Experts = Nvfp4Experts(layer, impl, weights, w13_gsa, w2_gsa, _size(weights))
     else:
-        built, scales = _as_stored(build, kind, parts), (0.0, 0.0)
+        built = _plain(build, kind, both.tensors(), w2.tensors())
     build.resident_bytes += built.size_bytes
     build.active_bytes += built.size_bytes * config.top_k // config.num_experts
-    return built, scales
+    return built, (_smallest(w13_gsa), _smallest(w2_gsa))
 
 
-def _nvfp4(
-    build: Builder, layer: int, parts: dict[str, list[StoredLinear]]
-) -> tuple[Experts, tuple[float, float]]:
-    w1, w3, w2 = (_stack([as_nvfp4(p) for p in parts[name]]) for name in ("w1", "w3", "w2"))
-    w13_scale, w2_scale = _input_scales(parts["w1"]), _input_scales(parts["w2"])
-    impl = build.plan.pick(moe_ops.OP)
-    weights = impl.prepare(w1, w3, w2)
-    built = Nvfp4Experts(layer, impl, weights, w13_scale, w2_scale, _size(weights))
-    return built, (_smallest(w13_scale), _smallest(w2_scale))
-
-
-def _stack(weights: list[Nvfp4Weight]) -> Nvfp4Weight:
-    return Nvfp4Weight(
-        torch.stack([w.packed for w in weights]),
-        torch.stack([w.scale.view(torch.uint8) for w in weights]).view(torch.float8_e4m3fn),
-        torch.stack([w.scale_2 for w in weights]),
-    )
-
-
-def _input_scales(parts: list[StoredLinear]) -> Tensor | None:
-    scales = [part.input_scale for part in parts]
-    found = [scale for scale in scales if scale is not None]
-    return torch.stack(found) if len(found) == len(scales) else None
+def _input_scales(first: list[Tensor], second: list[Tensor]) -> Tensor | None:
+    """[E] scales of an input that two projections share; None where there are none, or where the
+    two disagree: such a checkpoint has no one scale for that input."""
+    if not first or not second:
+        return None
+    one, other = torch.stack(first), torch.stack(second)
+    return one if one.is_meta or torch.equal(one, other) else None
 
 
 def _smallest(scales: Tensor | None) -> float:
     return 0.0 if scales is None or scales.is_meta else float(scales.min())
 
 
-def _as_stored(build: Builder, kind: str, parts: dict[str, list[StoredLinear]]) -> Experts:
+def _as_held(build: Builder, stored: StoredLinear, *, is_half: bool) -> tuple[Tensor, ...]:
+    """What a plain expert keeps of a projection: its weight, and block scales where it has them.
+
+    The tiles of an FP8 half whose rows do not fill whole tiles would not line up with those of the
+    stack: such a half gets one row of scales per row of weights.
+    """
+    if stored.scale is None:
+        return (stored.weight.to(build.dtype),)
+    scale, rows = stored.scale, stored.weight.shape[0]
+    if stored.format == "fp8" and is_half and rows % FP8_TILE:
+        scale = scale.repeat_interleave(FP8_TILE, 0)[:rows]
+    return stored.weight, scale
+
+
+def _plain(build: Builder, kind: str, w13: list[Tensor], w2: list[Tensor]) -> PlainExperts:
     """Float, FP8 or MXFP4 experts; the latter two take their inputs in FP8 (architecture.md 5)."""
-    w13 = torch.stack(
-        [
-            _cat(one.weight, three.weight)
-            for one, three in zip(parts["w1"], parts["w3"], strict=True)
-        ]
-    )
-    w2 = torch.stack([part.weight for part in parts["w2"]])
     ones = torch.ones(build.config.num_experts, device=build.device)
     no_scale = (torch.stack((ones, ones), 1), ones)
     if kind == "float":
-        weights = ExpertWeights(w13.to(build.dtype), w2.to(build.dtype), *no_scale)
+        weights = ExpertWeights(w13[0], w2[0], *no_scale)
         return PlainExperts(weights, _unchanged, _size(weights))
-    w13_scale = torch.stack(
-        [
-            _cat(_scale(one), _scale(three))
-            for one, three in zip(parts["w1"], parts["w3"], strict=True)
-        ]
-    )
-    w2_scale = torch.stack([_scale(part) for part in parts["w2"]])
-    weights = ExpertWeights(w13, w2, *no_scale, _DECODE[kind], w13_scale, w2_scale)
+    decode = dequantise_mxfp4 if kind == "mxfp4" else _decode_fp8
+    weights = ExpertWeights(w13[0], w2[0], *no_scale, decode, w13[1], w2[1])
     return PlainExperts(weights, _through_fp8, _size(weights))
 
 
-def _cat(first: Tensor, second: Tensor) -> Tensor:
-    return torch.cat((first, second))
-
-
-def _scale(stored: StoredLinear) -> Tensor:
-    assert stored.scale is not None
-    return stored.scale
+def _decode_fp8(weight: Tensor, scale: Tensor) -> Tensor:
+    """[..., N, K] with tile scales, or with scales [..., N, ceil(K/128)] for each row alone."""
+    rows, columns = weight.shape[-2:]
+    if scale.shape[-2] != rows:
+        return dequantise_fp8_block(weight, scale)
+    factors = decode_e8m0(scale) if scale.dtype == torch.uint8 else scale.float()
+    return weight.float() * factors.repeat_interleave(FP8_TILE, -1)[..., :columns]
 
 
 def _size(weights: ExpertWeights) -> int:

@@ -9,7 +9,8 @@ import torch
 from safetensors import safe_open
 
 from engine.checkpoint.files import CheckpointFiles
-from engine.checkpoint.synthetic import parameter_shapes, to_nvidia
+from engine.checkpoint.layouts import to_nvidia
+from engine.checkpoint.parameters import parameter_shapes
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
 from engine.protocol import StepOptions

@@ -3,6 +3,7 @@ end."""
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from engine.protocol import (
     Heartbeat,
     Hello,
     Load,
+    LoadProgress,
     OptionsApplied,
     PrefillProgress,
     Ready,
@@ -286,6 +288,32 @@ def test_a_folder_that_is_not_a_model_is_a_fatal_fault_within_a_second(tmp_path:
         assert running.process.wait(timeout=10) == 1
 
 
+def test_a_load_ends_when_it_is_stopped(model: Path) -> None:
+    from engine.errors import LoadStopped
+    from engine.loading import load_session
+
+    events: list[Event] = []
+    with pytest.raises(LoadStopped):
+        load_session(
+            Load(str(model), device="cpu"),
+            events.append,
+            interrupted=lambda: False,
+            take_dropped=lambda: 0,
+            stopped=lambda: len(events) > 1,
+        )
+    progress = [event for event in events if isinstance(event, LoadProgress)]
+    assert progress[-1].done_bytes < progress[-1].total_bytes
+    assert not [t for t in threading.enumerate() if t.name.startswith("weights-")]
+
+
+def test_shutdown_while_loading_ends_the_process(model: Path, tmp_path: Path) -> None:
+    with engine(tmp_path) as running:
+        running.send(Load(str(model), device="cpu"))
+        running.send(Shutdown())
+        assert not [e for e in running.events() if isinstance(e, Ready | Fault)]
+        assert running.process.wait(timeout=10) == 0
+
+
 def test_nan_logits_are_a_fault_that_names_the_layer(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -293,7 +321,7 @@ def test_nan_logits_are_a_fault_that_names_the_layer(tmp_path: Path) -> None:
     for shard in folder.glob("*.safetensors"):
         tensors = load_file(shard)
         if "layers.2.attn_norm.weight" in tensors:
-            tensors["layers.2.attn_norm.weight"][0] = float("nan")
+            tensors["layers.2.attn_norm.weight"].fill_(3e38)  # overflows in the step
             save_file(tensors, shard)
     with engine(tmp_path) as running:
         running.send(Load(str(folder), device="cpu"))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.checkpoint.layouts import to_nvidia
 from engine.checkpoint.synthetic import (
     MemoryTensors,
     random_parameters,
     small_config,
-    to_nvidia,
 )
 from engine.model.build import build_model
 from engine.model.config import ModelConfig

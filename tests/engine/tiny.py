@@ -6,10 +6,10 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from engine.checkpoint.layouts import to_nvidia
 from engine.checkpoint.synthetic import (
     random_parameters,
     small_config,
-    to_nvidia,
     write_checkpoint,
 )
 from engine.model.config import ModelConfig

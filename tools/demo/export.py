@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.checkpoint.synthetic import to_nvidia
+from engine.checkpoint.layouts import to_nvidia
 from tools.demo import master, quant
 from tools.demo.config import DEMO, Sizes, hf_config
 from tools.demo.model import DemoModel, Layer, clamped_swiglu, run_layer
