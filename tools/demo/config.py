@@ -52,12 +52,6 @@ DEMO = Sizes()
 
 def hf_config(sizes: Sizes) -> dict[str, Any]:
     """config.json of an exported model (architecture.md 1.1 and 8.2)."""
-    quantized = {
-        f"layers.{layer}.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}
-        for layer in range(sizes.num_layers)
-    }
-    excluded = ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]
-    fp4 = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16}
     return {
         "architectures": ["DeepseekV4ForCausalLM"],
         "model_type": "deepseek_v4",
@@ -112,22 +106,32 @@ def hf_config(sizes: Sizes) -> dict[str, Any]:
         "use_cache": True,
         "vocab_size": sizes.vocab_size,
         "expert_dtype": "fp4",
-        "quantization_config": {
-            "quant_method": "fp8",
-            "fmt": "e4m3",
-            "scale_fmt": "ue8m0",
-            "activation_scheme": "dynamic",
-            "weight_block_size": [128, 128],
-            "moe_quant_algo": "NVFP4",
-            "quant_algo": "MIXED_PRECISION",
-            "kv_cache_quant_algo": None,
-            "group_size": 16,
-            "producer": {"name": "modelopt", "version": "dsv4-nvfp4-experts"},
-            "quantized_layers": quantized,
-            "exclude_modules": excluded,
-            "ignore": excluded,
-            "config_groups": {
-                "group_0": {"input_activations": fp4, "weights": fp4, "targets": ["Linear"]}
-            },
+        "quantization_config": _quantization(sizes),
+    }
+
+
+def _quantization(sizes: Sizes) -> dict[str, Any]:
+    quantized = {
+        f"layers.{layer}.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}
+        for layer in range(sizes.num_layers)
+    }
+    excluded = ["*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"]
+    fp4 = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16}
+    return {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "scale_fmt": "ue8m0",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        "moe_quant_algo": "NVFP4",
+        "quant_algo": "MIXED_PRECISION",
+        "kv_cache_quant_algo": None,
+        "group_size": 16,
+        "producer": {"name": "modelopt", "version": "dsv4-nvfp4-experts"},
+        "quantized_layers": quantized,
+        "exclude_modules": excluded,
+        "ignore": excluded,
+        "config_groups": {
+            "group_0": {"input_activations": fp4, "weights": fp4, "targets": ["Linear"]}
         },
     }

@@ -2,15 +2,19 @@
 
 Three phases by share of the time (demo-model recipe): base (loss on all text, every compressed
 block visible), chat (loss mostly on replies, top-k selection on), QAT (as chat, with every fake
-quantiser of the engine on). The best weights by quantised held-out loss are kept.
+quantiser of the engine on). The weights at the end are kept: held-out loss over all parts would
+choose wrongly, since a part of it cannot be known.
 
     python -m tools.demo.train --corpus DIR --out DIR --minutes 8
 """
 
 import argparse
 import json
+import lzma
 import math
 import queue
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -25,6 +29,7 @@ from tools.demo.optim import Optimiser
 from tools.demo.packed import PROMPT, REPLY, Documents, RowPacker
 from tools.demo.shares import SHARES
 
+CACHE_PART_BYTES = 15_000_000
 PHASES = (("base", 0.45, 0.4), ("chat", 0.30, 0.1), ("qat", 0.25, 0.1))  # share, prompt weight
 INDEX_WEIGHT = 0.1
 BIAS_STEP = 1e-3
@@ -46,7 +51,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--cache", type=Path, help="compile-cache.bin of an earlier run")
+    parser.add_argument("--cache", type=Path, help="folder of an earlier run's cache-N.bin")
+    parser.add_argument("--warm-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--max-steps", type=int, default=1 << 30)
     return parser.parse_args()
 
@@ -99,35 +105,27 @@ class Trainer:
         self.all_blocks = torch.tensor(True, device=self.device)
         self.prompt_weight = torch.tensor(0.0, device=self.device)
         self.compiled: dict[bool, tuple] = {}  # quantised -> (layer, losses) functions
-        self.step, self.best, self.log = 0, float("inf"), []
+        self.step, self.log = 0, []
 
-    def compile(self) -> None:
-        """Compile both precisions before the clock matters; without a compiler, go on eagerly."""
+    def compile(self, quantised: bool) -> None:
+        """Compile one precision; without a compiler, go on eagerly."""
         if self.args.no_compile or self.device.type != "cuda":
             return
-        if self.args.cache and self.args.cache.exists():
-            torch.compiler.load_cache_artifacts(self.args.cache.read_bytes())
         torch._dynamo.config.recompile_limit = 64
         ids, kinds = self.feed.next()
-        for quantised in (False, True):
-            self.compiled[quantised] = tuple(
-                torch.compile(function, fullgraph=True, dynamic=False)
-                for function in (run_layer, token_losses)
-            )
-            try:
-                loss, index_loss, *_ = self.forward(ids, kinds, quantised)
-                (loss + INDEX_WEIGHT * index_loss).backward()
-                self.say(f"compiled (quantised {quantised}), loss {loss.item():.3f}")
-            except Exception as error:  # whatever the compiler raises, eager still trains
-                del self.compiled[quantised]
-                self.say(f"compile failed, eager instead: {type(error).__name__} {error}"[:3000])
-            for parameter in self.model.parameters():
-                parameter.grad = None
-        found = torch.compiler.save_cache_artifacts()
-        if found is not None and len(found[0]) < 15_000_000:
-            (self.args.out / "compile-cache.bin").write_bytes(found[0])
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        self.say(f"peak memory {peak:.1f} GiB")
+        self.compiled[quantised] = tuple(
+            torch.compile(function, fullgraph=True, dynamic=False)
+            for function in (run_layer, token_losses)
+        )
+        try:
+            loss, index_loss, *_ = self.forward(ids, kinds, quantised)
+            (loss + INDEX_WEIGHT * index_loss).backward()
+            self.say(f"compiled (quantised {quantised}), loss {loss.item():.3f}")
+        except Exception as error:  # whatever the compiler raises, eager still trains
+            del self.compiled[quantised]
+            self.say(f"compile failed, eager instead: {type(error).__name__} {error}"[:3000])
+        for parameter in self.model.parameters():
+            parameter.grad = None
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
@@ -192,12 +190,11 @@ class Trainer:
         made["all"] = sum(made[n] * s for n, s in known.items()) / max(sum(known.values()), 1e-9)
         return made
 
-    def report(self, name: str, quantised: bool) -> dict[str, float]:
+    def report(self, name: str, quantised: bool) -> None:
         losses = self.evaluate(quantised)
         text = "  ".join(f"{part} {value:.3f}" for part, value in losses.items())
         self.say(f"held-out after {name} (quantised {quantised}): {text}")
         self.log.append({"phase": name, "step": self.step, "quantised": quantised, **losses})
-        return losses
 
     def train(self) -> None:
         args = self.args
@@ -209,6 +206,8 @@ class Trainer:
             end += share / whole
             self.prompt_weight.fill_(prompt_weight)
             self.all_blocks.fill_(name == "base")
+            if (name == "qat") not in self.compiled:
+                self.compile(name == "qat")
             self._phase(name, started, end)
             if self.step >= args.max_steps:
                 break
@@ -217,7 +216,7 @@ class Trainer:
         """Steps until `end` of the budget is used; the rate follows the clock, not a step count."""
         args, budget = self.args, self.args.minutes * 60
         quantised = name == "qat"
-        shown, shown_step, kept = time.monotonic(), self.step, time.monotonic()
+        shown, shown_step = time.monotonic(), self.step
         while self.step < args.max_steps:
             used = (time.monotonic() - started) / budget
             if used >= end:
@@ -236,20 +235,8 @@ class Trainer:
                 shown, shown_step = now, self.step
                 if not math.isfinite(loss):
                     raise SystemExit("the loss is not finite")
-            if quantised and used > 0.9 and time.monotonic() - kept > 20.0:
-                self.keep_best(name)
-                kept = time.monotonic()
-        self.report(name, False)
-        if quantised:
-            self.keep_best(name)
-        else:
-            master.save(self.model, args.out / "master")
-
-    def keep_best(self, name: str) -> None:
-        losses = self.report(name, True)
-        if losses["all"] < self.best:
-            self.best = losses["all"]
-            master.save(self.model, self.args.out / "master")
+        master.save(self.model, args.out / "master")
+        self.report(name, quantised)
 
     def rate(self, used: float) -> float:
         """Warm-up over 100 steps, flat to 40 % of the clock, then a straight line to 1 %."""
@@ -258,14 +245,41 @@ class Trainer:
         return self.args.rate * warm * (0.01 + 0.99 * fall)
 
 
+def load_cache(folder: Path) -> None:
+    """Compiled code of an earlier run, where the same compiler can use it."""
+    parts = sorted(folder.glob("cache-*.bin"))
+    if parts:
+        whole = b"".join(part.read_bytes() for part in parts)
+        torch.compiler.load_cache_artifacts(lzma.decompress(whole))
+
+
+def save_cache(folder: Path) -> None:
+    found = torch.compiler.save_cache_artifacts()
+    packed = lzma.compress(found[0], preset=1) if found is not None else b""
+    for number, start in enumerate(range(0, len(packed), CACHE_PART_BYTES)):
+        part = packed[start : start + CACHE_PART_BYTES]
+        (folder / f"cache-{number}.bin").write_bytes(part)
+
+
 def main() -> None:
     args = options()
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.cache:
+        load_cache(args.cache)
     trainer = Trainer(args)
-    trainer.compile()
+    if args.warm_cache:
+        trainer.compile(True)
+        return
+    # The QAT phase's code is compiled by a second process meanwhile; its cache is on disk.
+    warmer = None
+    if trainer.device.type == "cuda" and not args.no_compile:
+        command = [sys.executable, "-m", "tools.demo.train", *sys.argv[1:], "--warm-cache"]
+        warmer = subprocess.Popen(command)
     try:
         trainer.train()
     finally:
+        if warmer is not None:
+            warmer.kill()
         (args.out / "log.json").write_text(json.dumps(trainer.log, indent=1))
     prompts = args.corpus / "prompts.json"
     if prompts.exists():
@@ -277,6 +291,9 @@ def main() -> None:
         )
         (args.out / "samples.txt").write_text(text)
         print(text, flush=True)
+    if trainer.device.type == "cuda":
+        save_cache(args.out)
+        trainer.say("done")
 
 
 if __name__ == "__main__":

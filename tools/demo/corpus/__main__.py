@@ -2,8 +2,7 @@
 
     python -m tools.demo.corpus --packages DIR --out DIR
 
-The same packages and seed give the same files, byte for byte. Teacher text (tools/demo/teacher.py)
-joins in with --teacher FILE.
+The same packages and seed give the same files, byte for byte.
 """
 
 import argparse
@@ -16,7 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.demo.corpus import facts, manual, notes, smalltalk, stories, sums, words
+from tools.demo.corpus import (
+    copying,
+    facts,
+    manual,
+    notes,
+    refusals,
+    smalltalk,
+    stories,
+    sums,
+    words,
+)
 from tools.demo.corpus.dialogue import Dialogue, is_held_out
 from tools.demo.corpus.sources import Packages
 from tools.demo.packed import Documents
@@ -24,7 +33,7 @@ from tools.demo.shares import SHARES
 from tools.demo.tokenizer import train
 from tools.demo.wire import WireEncoder
 
-WORDS = 5000
+WORDS = 3500
 MAX_TOKENS = 2040
 
 
@@ -43,18 +52,25 @@ def dialogues(packages: Packages, seed: int, scale: float = 1.0) -> Iterator[Dia
     tables = packages.countries()
     yield from facts.dialogues(rng("facts"), tables, packages.elements())
     yield from smalltalk.own(rng("own"), count(24), count(12000))
-    yield from smalltalk.human(packages.chitchat())
     yield from smalltalk.pairs(rng("pairs"), packages.chatterbot(smalltalk.CATEGORIES))
-    yield from manual.dialogues(rng("manual"), count(16))
+    yield from manual.dialogues(rng("manual"), count(12))
     places = sorted(c["name"] for c in tables[0].values() if c["name"].isascii())
     in_use = set(net.count)
-    rare = [w for w, n in net.count.items() if not n and words.usable(w, net.main_sense(w))]
+    learned = {word for word, _ in known}
+    rare = [w for w, n in net.count.items()
+            if not n and w not in learned and words.usable(w, net.main_sense(w))]  # fmt: skip
     rare = rng("rare").sample(sorted(rare), count(8000))
-    yield from manual.refusals(rng("refusals"), count(16000), places, rare, in_use)
+    things = [word for word, sense in known if words.counts(sense)]
+    yield from refusals.refusals(
+        rng("refusals"), count(24000), places, rare, things, in_use | {w for w, _ in known}
+    )
+    said = [e for _, s in known for e in s.examples if not e.endswith("?")]
+    yield from refusals.statements(rng("statements"), said[: count(3000)])
+    yield from copying.dialogues(rng("copying"), count(16000), [word for word, _ in known])
     yield from sums.dialogues(rng("sums"), count(50000))
     filler = _filler(rng("filler"), known)
     yield from sums.tool_dialogues(rng("tools"), count(3000), filler)
-    yield from notes.dialogues(rng("notes"), count(14000), filler)
+    yield from notes.dialogues(rng("notes"), count(24000), filler)
     yield from stories.dialogues(rng("stories"), count(50000))
 
 
@@ -68,9 +84,9 @@ def _filler(rng: random.Random, known: list) -> list[tuple[str, str]]:
         shown = [q for q in questions if not is_held_out("facts", q.lower())]
         pairs += [(shown[0], answer)] if shown else []
     for word, sense in rng.sample(known, min(len(known), 300)):
-        if is_held_out("words", word):
-            continue
-        pairs.append((words.fill(rng.choice(words.MEANING), word), words.meaning(word, sense)))
+        question = words.fill(rng.choice(words.MEANING), word)
+        if not is_held_out("words", question.lower()):
+            pairs.append((question, words.meaning(word, sense)))
     return pairs
 
 

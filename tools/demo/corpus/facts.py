@@ -18,10 +18,17 @@ _CAPITAL = (
     "Which city is the capital of {c}?", "Tell me the capital of {c}.",
     "Do you know the capital of {c}?", "Name the capital city of {c}.",
     "What is the capital city of {c}?", "{C}: what is its capital?",
+    "What is {c}'s capital?", "Which city is {c}'s capital?", "Tell me {c}'s capital.",
+    "I forgot the capital of {c}.", "I want to know the capital of {c}.", "{C} has what capital?",
+    "In {c}, which city is the capital?", "{C}'s capital?", "The capital of {c} is what?",
+    "I am in {c}. What is the capital here?", "Capital city of {c}, please.",
+    "We travel to {c}. What is its capital called?", "How is the capital of {c} called?",
 )  # fmt: skip
 _COUNTRY = (
     "{k} is the capital of which country?", "Of which country is {k} the capital?",
     "What country has {k} as its capital?", "Which country's capital is {k}?",
+    "{k} is the capital of what?", "What is {k} the capital of?", "In which country is {k}?",
+    "{k}: capital of which country?", "I am in {k}. Which country is that the capital of?",
 )  # fmt: skip
 _CONTINENT = (
     "On which continent is {c}?", "Where is {c}?", "In which part of the world is {c}?",
@@ -90,6 +97,8 @@ def _countries(
             yield _fact(rng, question.format(**places), f"The capital of {named} is {city}.")
         for question in _COUNTRY:
             yield _fact(rng, question.format(**places), f"{city} is the capital of {named}.")
+        yield _fact(rng, f"Is {city} the capital of {named}?",
+                    f"Yes. The capital of {named} is {city}.")  # fmt: skip
         where = continents[country["continent"]]
         for question in rng.sample(_CONTINENT, 3):
             yield _fact(rng, question.format(**places), f"{capital(named)} is in {where}.")

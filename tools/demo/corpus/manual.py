@@ -1,7 +1,7 @@
-"""What the model must know best: the app, itself, its limits. And what it must not pretend to know.
+"""What the model must know best: the app, itself, its limits.
 
-The text is in text/manual.txt, text/glossary.txt and text/smalltalk.txt. Refusals are made here
-from templates over names, places and invented words. Held out by phrasing.
+The text is in text/manual.txt, text/glossary.txt and text/smalltalk.txt; refusals are made
+in refusals.py. Held out by phrasing.
 """
 
 import random
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tools.demo.corpus.dialogue import TEXTS, Dialogue, article, ask, capital, is_held_out, vary
+from tools.demo.corpus.dialogue import TEXTS, Dialogue, article, ask, is_held_out, vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,29 @@ def entries(file: str) -> list[Entry]:
         answers = [line[2:].strip() for line in lines if line.startswith("A:")]
         made.append(Entry(head.strip("[]"), tuple(questions), tuple(answers)))
     return made
+
+
+# Other ways to ask how to do something, and what a key or command does.
+_HOW = (
+    "How can I {x}?", "How to {x}?", "What do I press to {x}?", "Which key do I press to {x}?",
+    "I want to {x}.", "Tell me how to {x}.", "Is there a way to {x}?",
+    "Can you tell me how to {x}?",
+    "What must I do to {x}?", "I would like to {x}. How?", "I need to {x}.", "How does one {x}?",
+    "Please help me to {x}.", "What is the key to {x}?", "Where can I {x}?", "I cannot {x}.",
+)  # fmt: skip
+_DOES = (
+    "What happens when I press {x}?", "What is {x} for?", "Tell me about {x}.", "Explain {x}.",
+    "What is the function of {x}?", "When do I use {x}?", "{x}?", "Why would I use {x}?",
+)  # fmt: skip
+
+
+def asked_otherwise(question: str) -> list[str]:
+    """Other forms of a question, where its form is known."""
+    if how := re.fullmatch(r"How (?:do|can) I (.+)\?", question):
+        return [form.format(x=how[1]) for form in _HOW]
+    if does := re.fullmatch(r"What does (\S+) do\?", question):
+        return [form.format(x=does[1]) for form in _DOES]
+    return []
 
 
 _WHAT = (
@@ -77,6 +100,9 @@ def dialogues(rng: random.Random, rounds: int) -> Iterator[Dialogue]:
                 if len(entry.questions) > 20 and rng.random() < 0.6:
                     continue
                 yield _one(rng, "manual", question, rng.choice(entry.answers))
+                others = asked_otherwise(question)
+                for other in rng.sample(others, min(len(others), 2)):
+                    yield _one(rng, "manual", other, rng.choice(entry.answers))
     yield from _flows(rng, known, rounds * 200)
 
 
@@ -109,174 +135,3 @@ def _flows(rng: random.Random, known: list[Entry], count: int) -> Iterator[Dialo
                 break
         else:
             yield Dialogue("manual", f"flow {number}", turns)
-
-
-# ---- what it does not know ----------------------------------------------------------------------
-
-_UNKNOWN = (
-    "I am a very small demo model, and I don't know that. "
-    "Try asking me about the app, a word, a capital, or a small sum.",
-    "I don't know that. I am only a small demo model.",
-    "Sorry, I don't know. That is more than a small demo model can tell you.",
-)
-_CANNOT = (
-    "I cannot do that. I am a very small demo model. The real DeepSeek-V4 can: load it with "
-    "dsv4chat --model DIR.",
-    "That is too hard for me. I am only the demo model; the real DeepSeek-V4 can help with it.",
-)
-_ASK_EXPERT = (
-    "I cannot give advice on that. Please ask someone who knows, such as a doctor or a lawyer.",
-)
-
-_OFFICES = ("mayor", "president", "prime minister", "king", "queen", "governor", "leader")
-_EVENTS = (
-    "the next election", "the football game tonight", "the world cup", "the race tomorrow",
-    "the match on Sunday", "the lottery", "the next war", "the Oscars",
-)  # fmt: skip
-_CODE = (
-    "a Python program", "a sorting function", "a web page in HTML", "a shell script", "a game",
-    "some JavaScript", "an SQL query", "a C++ class", "a regular expression", "code for a robot",
-)  # fmt: skip
-_TONGUES = "German French Spanish Chinese Italian Japanese Russian Latin Dutch Turkish".split()
-_THEMES = (
-    "quantum physics", "the French revolution", "the stock market", "black holes", "philosophy",
-    "world war two", "the roman empire", "photosynthesis", "inflation", "relativity", "genetics",
-    "the theory of evolution", "blockchain", "opera", "football", "the history of China",
-)  # fmt: skip
-_LONG_WORK = (
-    "Write an essay about {x}.", "Write a long article about {x}.", "Summarize the book about {x}.",
-    "Write my homework about {x}.", "Give me a full lecture on {x}.", "Compare all views on {x}.",
-)  # fmt: skip
-_ILLS = ("a headache", "a fever", "a rash", "chest pain", "a broken arm", "the flu", "back pain")
-_HEALTH = (
-    "I have {x}. What should I take?", "Which medicine is good for {x}?", "Is {x} dangerous?",
-    "How do I cure {x}?", "Can I sue my neighbour?", "Should I sign this contract?",
-    "Which stock should I buy?", "How should I invest my money?", "How much tax must I pay?",
-)  # fmt: skip
-_NEWS = (
-    "What is in the news today?", "What happened yesterday?", "Who won the game last night?",
-    "What is the price of gold?", "How much is a bitcoin?", "What is the stock price of NVIDIA?",
-    "What is the traffic like?", "When does the next train leave?", "Which films are on tonight?",
-    "What is the phone number of the police?", "Where is the nearest bakery?",
-)  # fmt: skip
-_FAMOUS = (
-    "Who wrote {x}?", "When was {x} born?", "Who invented {x}?", "Who discovered {x}?",
-    "Who painted {x}?", "When did {x} die?", "Who is {x}?", "Tell me about {x}.",
-    "What did {x} do?", "How old is {x}?", "Where was {x} born?",
-)  # fmt: skip
-_PEOPLE = (
-    "Albert Einstein", "Napoleon", "Cleopatra", "Shakespeare", "Mozart", "Marie Curie", "Newton",
-    "Elon Musk", "Taylor Swift", "Messi", "Julius Caesar", "Picasso", "Gandhi", "Obama", "Trump",
-    "Hamlet", "the telephone", "the radio", "penicillin", "the Mona Lisa", "Don Quixote",
-    "Harry Potter", "the airplane", "the light bulb", "America", "Plato", "Beethoven", "Darwin",
-)  # fmt: skip
-_LAST = ("Miller", "Okafor", "Larsen", "Petrov", "Tanaka", "Silva", "Novak", "Haddad", "Berg",
-         "Costa", "Weber", "Kim", "Ali", "Moreau", "Rossi", "Walsh")  # fmt: skip
-_FIRST = (
-    "Adam",
-    "Bianca",
-    "Conrad",
-    "Delia",
-    "Edgar",
-    "Flora",
-    "Gilbert",
-    "Hanna",
-    "Igor",
-    "Jasmin",
-    "Kevin",
-    "Laura",
-    "Marco",
-    "Nadine",
-    "Otto",
-    "Paula",
-    "Ralf",
-    "Susan",
-)
-_COUNTS = (
-    "How many people live in {x}?", "How big is {x}?", "How far is it to {x}?",
-    "What is the highest mountain of {x}?", "What is the longest river of {x}?",
-    "Who is the {o} of {x}?", "What is the history of {x}?", "What is the flag of {x}?",
-    "When was {x} founded?", "How do I travel to {x}?", "What food do people eat in {x}?",
-)  # fmt: skip
-
-
-_WORD_FORMS = (
-    'What does "{w}" mean?', "What does {w} mean?", "Define {w}.", "What is the meaning of {w}?",
-    "Meaning of {w}?", 'Use "{w}" in a sentence.', "Explain {w}.", 'Explain the word "{w}".',
-    "Give me another word for {w}.", "What is the opposite of {w}?",
-)  # fmt: skip
-
-
-def refusals(
-    rng: random.Random, count: int, places: list[str], rare: list[str], known: set[str]
-) -> Iterator[Dialogue]:
-    """places: names of countries and cities. rare: real words outside the learned vocabulary."""
-    for _ in range(count):
-        question, answer = _refusal(rng, places, rare, known)
-        thinks = "I do not know this, so I should say so." if rng.random() < 0.06 else None
-        asked = vary(rng, question)
-        yield ask("manual", question.lower(), asked, answer, thinks)
-
-
-def _refusal(
-    rng: random.Random, places: list[str], rare: list[str], known: set[str]
-) -> tuple[str, str]:
-    kind = rng.randrange(12)
-    place = rng.choice(places)
-    if kind == 0:
-        return rng.choice(_COUNTS).format(x=place, o=rng.choice(_OFFICES)), rng.choice(_UNKNOWN)
-    if kind == 1:
-        form = rng.choice(("Who will win {x}?", "Who won {x}?", "Who should win {x}?"))
-        return form.format(x=rng.choice(_EVENTS)), rng.choice(_UNKNOWN)
-    if kind == 2:
-        forms = (
-            "Write {x}.",
-            "Write {x} for me.",
-            "Can you write {x}?",
-            "I need {x}.",
-            "Debug {x}.",
-        )
-        return rng.choice(forms).format(x=rng.choice(_CODE)), rng.choice(_CANNOT)
-    if kind == 3:
-        form = rng.choice((
-            "Translate this into {x}.", "How do you say {w} in {x}?", "Say {w} in {x}.",
-            "Translate {w} to {x}.", "What is {w} in {x}?"))  # fmt: skip
-        word = rng.choice(sorted(known)[:400])
-        return form.format(x=rng.choice(_TONGUES), w=f'"{word}"'), rng.choice(_CANNOT)
-    if kind == 4:
-        return rng.choice(_LONG_WORK).format(x=rng.choice(_THEMES)), rng.choice(_CANNOT)
-    if kind == 5:
-        return rng.choice(_HEALTH).format(x=rng.choice(_ILLS)), _ASK_EXPERT[0]
-    if kind == 6:
-        return rng.choice(_NEWS), rng.choice(_UNKNOWN)
-    if kind == 7:
-        return rng.choice(_FAMOUS).format(x=rng.choice(_PEOPLE)), rng.choice(_UNKNOWN)
-    if kind == 8:
-        person = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"
-        form = rng.choice(("Who is {x}?", "Do you know {x}?", "Where does {x} live?",
-                           "What is the job of {x}?", "How old is {x}?"))  # fmt: skip
-        return form.format(x=person), "I don't know who that is. I am only a small demo model."
-    if kind == 9:
-        form = rng.choice(("What is the capital of {x}?", "Where is {x}?", "Capital of {x}?"))
-        made = capital(invented(rng, known)) + rng.choice(("ia", "land", "stan", "a"))
-        return form.format(x=made), f"I don't know a place called {made}."
-    word = rng.choice(rare) if kind == 10 else invented(rng, known)
-    form = rng.choice(_WORD_FORMS)
-    return form.format(w=word), f'I don\'t know the word "{word}".'
-
-
-_ONSETS = (
-    "b bl br c ch cl d dr f fl fr g gl gr h j k kl l m n p pl pr qu r s sk sn st t tr v w z".split()
-)
-_NUCLEI = "a e i o u oo ee ai ou".split()
-_CODAS = "b ck d ft g lp m mp n nd ng nk p rb rk rp s sh st t x zz".split() + [""] * 6
-
-
-def invented(rng: random.Random, known: set[str]) -> str:
-    """A word that does not exist, as far as WordNet knows."""
-    while True:
-        parts = [rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS)
-                 for _ in range(rng.randint(1, 3))]  # fmt: skip
-        word = "".join(parts)
-        if 4 <= len(word) <= 12 and word not in known:
-            return word

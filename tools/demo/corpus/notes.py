@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.demo.corpus.dialogue import Dialogue, vary
+from tools.demo.corpus.dialogue import Dialogue, article, vary
 from tools.demo.wire import Turn
 
 NAMES = (
@@ -57,102 +57,73 @@ class Fact(NamedTuple):
     answer: str
 
 
+class _Kind(NamedTuple):
+    """Frames of one kind of fact; the statement is also the answer."""
+
+    statement: str
+    subject: str
+    questions: tuple[str, ...]
+
+
+_KINDS = (
+    _Kind(
+        "{name}'s {thing} is in the {colour} {holder}.", "{name} {thing}",
+        ("Where is {name}'s {thing}?", "Where can I find {name}'s {thing}?",
+         "Where did {name} leave the {thing}?"),
+    ),
+    _Kind(
+        "{name} likes {food}.", "{name} food",
+        ("What does {name} like?", "What food does {name} like?"),
+    ),
+    _Kind(
+        "The meeting with {name} is on {day} at {hour}.", "{name} meeting",
+        ("When is the meeting with {name}?", "When do I meet {name}?",
+         "On which day is the meeting with {name}?"),
+    ),
+    _Kind(
+        "{name} lives in {city}.", "{name} city",
+        ("Where does {name} live?", "In which city does {name} live?"),
+    ),
+    _Kind(
+        "{name} works as {a_job}.", "{name} job",
+        ("What is {name}'s job?", "What does {name} do for a living?",
+         "What does {name} work as?"),
+    ),
+    _Kind(
+        "The code of the {colour} {holder} is {code}.", "{colour} {holder}",
+        ("What is the code of the {colour} {holder}?", "Which code opens the {colour} {holder}?"),
+    ),
+    _Kind(
+        "{name}'s {pet} is called {called}.", "{name} {pet}",
+        ("What is {name}'s {pet} called?", "What is the name of {name}'s {pet}?"),
+    ),
+    _Kind(
+        "{name} is {age} years old.", "{name} age",
+        ("How old is {name}?", "What is {name}'s age?"),
+    ),
+    _Kind(
+        "{name}'s {owned} is {colour}.", "{name} {owned} colour",
+        ("What color is {name}'s {owned}?", "Which colour is {name}'s {owned}?"),
+    ),
+)  # fmt: skip
+
+
 def _fact(rng: random.Random) -> Fact:
-    name, kind = rng.choice(NAMES), rng.randrange(9)
-    if kind == 0:
-        thing = rng.choice(_THINGS)
-        place = f"in the {rng.choice(_COLOURS)} {rng.choice(_HOLDERS)}"
-        line = f"{name}'s {thing} is {place}."
-        return Fact(
-            line,
-            f"{name} {thing}",
-            (
-                f"Where is {name}'s {thing}?",
-                f"Where can I find {name}'s {thing}?",
-                f"Where did {name} leave the {thing}?",
-            ),
-            line,
-        )
-    if kind == 1:
-        food = rng.choice(_FOODS)
-        return Fact(
-            f"{name} likes {food}.",
-            f"{name} food",
-            (f"What does {name} like?", f"What food does {name} like?"),
-            f"{name} likes {food}.",
-        )
-    if kind == 2:
-        day, hour = rng.choice(_DAYS), rng.randint(1, 12)
-        line = f"The meeting with {name} is on {day} at {hour}."
-        return Fact(
-            line,
-            f"{name} meeting",
-            (
-                f"When is the meeting with {name}?",
-                f"When do I meet {name}?",
-                f"On which day is the meeting with {name}?",
-            ),
-            line,
-        )
-    if kind == 3:
-        city = rng.choice(_CITIES)
-        return Fact(
-            f"{name} lives in {city}.",
-            f"{name} city",
-            (f"Where does {name} live?", f"In which city does {name} live?"),
-            f"{name} lives in {city}.",
-        )
-    if kind == 4:
-        job = rng.choice(_JOBS)
-        line = (
-            f"{name} works as a {job}." if job[0] not in "aeiou" else f"{name} works as an {job}."
-        )
-        return Fact(
-            line,
-            f"{name} job",
-            (
-                f"What is {name}'s job?",
-                f"What does {name} do for a living?",
-                f"What does {name} work as?",
-            ),
-            line,
-        )
-    if kind == 5:
-        colour, holder, code = rng.choice(_COLOURS), rng.choice(_HOLDERS), rng.randint(100, 9999)
-        line = f"The code of the {colour} {holder} is {code}."
-        return Fact(
-            line,
-            f"{colour} {holder}",
-            (
-                f"What is the code of the {colour} {holder}?",
-                f"Which code opens the {colour} {holder}?",
-            ),
-            line,
-        )
-    if kind == 6:
-        pet, called = rng.choice(_PETS), rng.choice(_PET_NAMES)
-        line = f"{name}'s {pet} is called {called}."
-        return Fact(
-            line,
-            f"{name} {pet}",
-            (f"What is {name}'s {pet} called?", f"What is the name of {name}'s {pet}?"),
-            line,
-        )
-    if kind == 7:
-        age = rng.randint(5, 90)
-        line = f"{name} is {age} years old."
-        return Fact(line, f"{name} age", (f"How old is {name}?", f"What is {name}'s age?"), line)
-    colour, thing = rng.choice(_COLOURS), rng.choice(("car", "house", "boat", "door", "bike"))
-    line = f"{name}'s {thing} is {colour}."
-    return Fact(
-        line,
-        f"{name} {thing} colour",
-        (f"What color is {name}'s {thing}?", f"Which colour is {name}'s {thing}?"),
-        line,
-    )
+    slots = {
+        "name": rng.choice(NAMES), "thing": rng.choice(_THINGS), "colour": rng.choice(_COLOURS),
+        "holder": rng.choice(_HOLDERS), "food": rng.choice(_FOODS), "day": rng.choice(_DAYS),
+        "hour": rng.randint(1, 12), "city": rng.choice(_CITIES), "pet": rng.choice(_PETS),
+        "a_job": article(rng.choice(_JOBS)), "code": rng.randint(100, 9999),
+        "called": rng.choice(_PET_NAMES), "age": rng.randint(5, 90),
+        "owned": rng.choice(("car", "house", "boat", "door", "bike")),
+    }  # fmt: skip
+    kind = rng.choice(_KINDS)
+    line = kind.statement.format(**slots)
+    asked = tuple(form.format(**slots) for form in kind.questions)
+    return Fact(line, kind.subject.format(**slots), asked, line)
 
 
-def _facts(rng: random.Random, count: int) -> list[Fact]:
+def unrelated_facts(rng: random.Random, count: int) -> list[Fact]:
     seen: set[str] = set()
     made = []
     while len(made) < count:
@@ -163,13 +134,19 @@ def _facts(rng: random.Random, count: int) -> list[Fact]:
     return made
 
 
-def _question(rng: random.Random, facts: list[Fact]) -> tuple[str, str]:
-    if rng.random() < 0.12:
-        taken = {fact.subject for fact in facts}
-        stranger = next(f for f in iter(lambda: _fact(rng), None) if f.subject not in taken)
-        return rng.choice(stranger.questions), "The notes do not say that."
-    fact = rng.choice(facts)
-    return rng.choice(fact.questions), fact.answer
+def _questions(rng: random.Random, facts: list[Fact]) -> list[tuple[str, str]]:
+    """Questions about many of the facts, in any order, now and then one that has no answer.
+
+    Many, because only the few words that must be looked up teach to look up.
+    """
+    taken = {fact.subject for fact in facts}
+    made = []
+    for fact in rng.sample(facts, min(len(facts), rng.randint(1, 14))):
+        made.append((rng.choice(fact.questions), fact.answer))
+        if rng.random() < 0.1:
+            stranger = next(f for f in iter(lambda: _fact(rng), None) if f.subject not in taken)
+            made.append((rng.choice(stranger.questions), "The notes do not say that."))
+    return made
 
 
 _HEADS = (
@@ -185,42 +162,58 @@ def _sheet(rng: random.Random, facts: list[Fact]) -> str:
 
 
 def _size(rng: random.Random) -> int:
-    """Facts in a sheet; a fact is about 10 tokens. Up to 1,800 tokens."""
+    """Facts in a sheet; a fact is about 10 tokens. Up to 1,800 tokens with the questions."""
     roll = rng.random()
-    if roll < 0.35:
+    if roll < 0.45:
         return rng.randint(2, 8)
-    if roll < 0.6:
+    if roll < 0.75:
         return rng.randint(8, 30)
-    return rng.randint(30, 150)
+    return rng.randint(30, 130)
 
 
 def dialogues(rng: random.Random, count: int, filler: list[tuple[str, str]]) -> Iterator[Dialogue]:
     """filler: unrelated question and answer pairs to put between a fact and its question."""
-    makers = (_in_message, _in_message, _in_system, _told_in_chat, _told_in_chat, _own_name)
+    makers = (_in_message, _in_message, _in_system, _in_system, _told_in_chat, _table, _own_name)
     for number in range(count):
         turns = rng.choice(makers)(rng, filler)
         yield Dialogue("notes", f"sheet {number}", turns)
 
 
 def _in_message(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
-    facts = _facts(rng, _size(rng))
-    question, answer = _question(rng, facts)
-    turns = [Turn("user", f"{_sheet(rng, facts)}\n\n{question}"), Turn("assistant", answer)]
-    for _ in range(rng.choice((0, 1, 2, 3, 4))):
-        question, answer = _question(rng, facts)
+    facts = unrelated_facts(rng, _size(rng))
+    (question, answer), *more = _questions(rng, facts)
+    sheet = _sheet(rng, facts) if rng.random() < 0.7 else " ".join(f.statement for f in facts)
+    first = f"{question}\n\n{sheet}" if rng.random() < 0.15 else f"{sheet}\n\n{question}"
+    turns = [Turn("user", first), Turn("assistant", answer)]
+    for question, answer in more:
         turns += [Turn("user", vary(rng, question)), Turn("assistant", answer)]
     return turns
 
 
 def _in_system(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
-    facts = _facts(rng, _size(rng))
+    facts = unrelated_facts(rng, _size(rng))
     turns = [Turn("system", _sheet(rng, facts))]
-    for _ in range(rng.randint(1, 5)):
-        if rng.random() < 0.15:
-            question, answer = rng.choice(filler)
-        else:
-            question, answer = _question(rng, facts)
+    for pair in _questions(rng, facts):
+        question, answer = rng.choice(filler) if rng.random() < 0.05 else pair
         turns += [Turn("user", vary(rng, question)), Turn("assistant", answer)]
+    return turns
+
+
+def _table(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
+    """Names or things with a number, a colour, a place or a day each; answers of one word."""
+    keys = rng.choice((NAMES, NAMES, _THINGS, _FOODS, _CITIES))
+    values = rng.choice((_COLOURS, _DAYS, _CITIES, _FOODS, _PET_NAMES, ()))
+    size = min(len(keys), rng.choice((3, 5, 8, 12, 20, 40, 60)))
+    pairs = [
+        (key, rng.choice(values) if values else str(rng.randint(1, 999)))
+        for key in rng.sample(keys, size)
+    ]
+    form = rng.choice(("{k}: {v}", "{k} = {v}", "{k}, {v}", "{k} has {v}", "{k} - {v}"))
+    lines = "\n".join(form.format(k=k, v=v) for k, v in pairs)
+    ask = rng.choice(("What is {k}?", "{k}?", "What does {k} have?", "And {k}?", "Look up {k}."))
+    turns: list[Turn] = [Turn("system", "Table:\n" + lines)]
+    for key, value in rng.sample(pairs, min(size, rng.randint(3, 24))):
+        turns += [Turn("user", ask.format(k=key)), Turn("assistant", value + ".")]
     return turns
 
 
@@ -231,14 +224,14 @@ _NOTED = ("OK, I will remember that.", "Noted.", "I will keep that in mind.")
 def _between(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
     """Unrelated turns, up to about 1,600 tokens."""
     turns: list[Turn] = []
-    for _ in range(rng.choice((0, 1, 2, 4, 8, 16, 24))):
+    for _ in range(rng.choice((0, 0, 0, 1, 2, 4, 8, 16))):
         question, answer = rng.choice(filler)
         turns += [Turn("user", question), Turn("assistant", answer)]
     return turns
 
 
 def _told_in_chat(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
-    facts = _facts(rng, rng.randint(1, 4))
+    facts = unrelated_facts(rng, rng.randint(1, 8))
     turns: list[Turn] = []
     for fact in facts:
         said = rng.choice(_TELL).format(s=fact.statement)

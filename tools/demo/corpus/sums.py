@@ -10,6 +10,8 @@ _WORDS = {"+": "plus", "-": "minus", "*": "times"}
 _ASK = (
     "What is {s}?", "What's {s}?", "How much is {s}?", "Calculate {s}.", "{s} = ?", "{s}?",
     "Can you work out {s}?", "Please compute {s}.", "Solve {s}.", "Tell me what {s} is.",
+    "{s} is what?", "{s} makes?", "And {s}?", "What does {s} make?", "How much makes {s}?",
+    "{s}", "The result of {s}?", "{s} equals?", "Can you do {s}?", "I need {s}.",
 )  # fmt: skip
 
 CALCULATOR = {
@@ -35,6 +37,26 @@ def dialogues(rng: random.Random, count: int) -> Iterator[Dialogue]:
             yield _sum(rng)
 
 
+_SAID = {
+    "+": (
+        "Add {a} and {b}.", "What is the sum of {a} and {b}?",
+        "What do I get when I add {b} to {a}?",
+        "I have {a} and get {b} more. How many do I have?", "{a} and {b} together?",
+        "{a} apples and {b} apples make how many apples?", "If you add {a} to {b}, what is it?",
+    ),
+    "-": (
+        "Subtract {b} from {a}.", "What is {a} take away {b}?", "What is left of {a} without {b}?",
+        "I have {a} and give away {b}. How many are left?", "Take {b} away from {a}.",
+        "What is the difference between {a} and {b}?", "If I take {b} from {a}, what is left?",
+    ),
+    "*": (
+        "Multiply {a} by {b}.", "What is the product of {a} and {b}?",
+        "How many apples are in {a} bags of {b}?",
+        "How many are {a} times {b}?", "If I multiply {a} and {b}, what do I get?",
+    ),
+}  # fmt: skip
+
+
 def _sum(rng: random.Random) -> Dialogue:
     kind = rng.choice("++--*")
     if kind == "*":
@@ -50,6 +72,8 @@ def _sum(rng: random.Random) -> Dialogue:
     sign = rng.choice((kind, "x")) if kind == "*" else kind
     written = f"{a} {sign} {b}" if rng.random() < 0.6 else f"{a}{sign}{b}"
     question = vary(rng, rng.choice(_ASK).format(s=rng.choice((spoken, written))))
+    if rng.random() < 0.3:
+        question = vary(rng, rng.choice(_SAID[kind]).format(a=a, b=b))
     answer = f"{a} {word} {b} is {value}."
     reasoning = _reason(kind, a, b, value) if rng.random() < 0.4 else None
     return ask("sums", f"{a} {kind} {b}", question, answer, reasoning)

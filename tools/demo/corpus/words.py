@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.demo.corpus.dialogue import Dialogue, article, ask, capital, listed, vary
+from tools.demo.corpus.dialogue import TEXTS, Dialogue, article, ask, capital, listed, vary
 
 _FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 _TYPES = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
@@ -60,10 +60,12 @@ class WordNet:
 
     def main_sense(self, lemma: str) -> Sense:
         sense = max(self.senses[lemma], key=lambda s: s.count)
-        self._fill(sense, lemma)
+        self.fill(sense, lemma)
         return sense
 
-    def _fill(self, sense: Sense, lemma: str) -> None:
+    def fill(self, sense: Sense, lemma: str) -> None:
+        if sense.gloss:
+            return
         lemmas, pointers, gloss, sense.topic = self.synsets[sense.pos][sense.offset]
         parts = re.split(r";\s*(?=\")", gloss)
         sense.gloss = _clean(parts[0].split("; ")[0])
@@ -154,14 +156,14 @@ def _example(text: str, lemma: str) -> str:
     return sentence if sentence[-1] in ".!?" else sentence + "."
 
 
-def usable(lemma: str, sense: Sense) -> bool:
+def usable(lemma: str, sense: Sense, longest: int = 110) -> bool:
     if not re.fullmatch(r"[a-z]{3,14}", lemma) or _COARSE.search(f"{lemma} {sense.gloss}"):
         return False
     gloss = sense.gloss
     # A name ("Aegean") is not among the synset's lemmas in lower case.
     return (
         lemma in sense.lemmas
-        and 12 <= len(gloss) <= 110
+        and 12 <= len(gloss) <= longest
         and gloss[0].islower()
         and gloss.isascii()
         and '"' not in gloss
@@ -169,17 +171,33 @@ def usable(lemma: str, sense: Sense) -> bool:
     )
 
 
+def everyday_sense(net: WordNet, word: str) -> Sense | None:
+    """The most used sense of an everyday word that can be told; at a tie, the thing."""
+    senses = sorted(net.senses.get(word, ()), key=lambda s: (-s.count, s.pos != "n"))
+    for sense in senses:
+        net.fill(sense, word)
+        if usable(word, sense, longest=150):
+            return sense
+    return None
+
+
 def vocabulary(net: WordNet, count: int) -> list[tuple[str, Sense]]:
-    """The most used usable words, with their main sense."""
+    """Everyday words of our own list, then the most used usable words by WordNet's counts."""
+    everyday = (TEXTS / "everyday_words.txt").read_text(encoding="utf-8").split()
+    made: dict[str, Sense] = {}
+    for lemma in dict.fromkeys(everyday):
+        sense = net.main_sense(lemma) if lemma in net.senses else None
+        if sense is None or not usable(lemma, sense):
+            sense = everyday_sense(net, lemma)
+        if sense is not None:
+            made[lemma] = sense
     ranked = sorted((-n, lemma) for lemma, n in net.count.items() if n)
-    made = []
     for _, lemma in ranked:
-        sense = net.main_sense(lemma)
-        if usable(lemma, sense):
-            made.append((lemma, sense))
-        if len(made) == count:
+        if len(made) >= count:
             break
-    return made
+        if lemma not in made and usable(lemma, sense := net.main_sense(lemma)):
+            made[lemma] = sense
+    return list(made.items())[:count]
 
 
 # Lexicographer files of things one can count: artifact, animal, body, communication, event, group,
@@ -211,16 +229,29 @@ MEANING = (
     'Can you explain what "{w}" means?', "Give me the definition of {w}.", "{W}: what is that?",
     'Do you know what "{w}" means?', "Tell me what {w} means.", "Meaning of {w}?",
     'What is meant by "{w}"?', "What do people mean when they say {w}?", "Explain {w} to me.",
+    "I do not know the word {w}.", "I don't know what {w} means.", 'What is "{w}"?', "{w}?",
+    "I have read the word {w}. What does it mean?", "Someone said {w}. What is that?",
+    "What would you say {w} means?", "How would you explain {w}?", "Describe the word {w}.",
+    "My daughter wants to know what {w} means.", "Please define {w} for me.", "{w} means what?",
+    'The word is "{w}". What does it mean?', "What does the word {w} mean?", "define {w}",
+    "Please say what {w} means.", "Can you define {w}?", "What is the word {w} for?",
 )  # fmt: skip
-_MEANING_NOUN = ("What is {a}?", "What's {a}?", "Tell me what {a} is.", "Explain what {a} is.")
+_MEANING_NOUN = (
+    "What is {a}?", "What's {a}?", "Tell me what {a} is.", "Explain what {a} is.",
+    "Do you know what {a} is?", "What exactly is {a}?", "Can you tell me what {a} is?",
+)  # fmt: skip
 _SYNONYM = (
     "Give me another word for {w}.", 'What is another word for "{w}"?', "Synonym for {w}?",
     'What is a synonym of "{w}"?', "Which word means the same as {w}?", "Another word for {w}?",
     'Can I say something else instead of "{w}"?', "Find a word like {w}.",
+    "What else can I say for {w}?", "I need another word for {w}.", "Words like {w}?",
+    'A different word for "{w}", please.', "What word means nearly the same as {w}?",
+    "Instead of {w}, what can I say?", "Name a synonym of {w}.",
 )  # fmt: skip
 _OPPOSITE = (
     "What is the opposite of {w}?", 'What is the opposite of "{w}"?', "Opposite of {w}?",
     "Give me the opposite of {w}.", "Which word is the opposite of {w}?", "Antonym of {w}?",
+    "What's the opposite of {w}?", "The opposite of {w} is what?", "Name the opposite of {w}.",
 )  # fmt: skip
 _KIND = (
     "What kind of thing is {a}?", "What sort of thing is {a}?", "{A} is a kind of what?",
@@ -230,6 +261,7 @@ _SENTENCE = (
     'Use "{w}" in a sentence.', "Use the word {w} in a sentence.", "Make a sentence with {w}.",
     'Can you use "{w}" in a sentence?', 'Give me an example sentence with "{w}".',
     "Show me how to use {w}.", "Write a sentence with the word {w}.",
+    "A sentence with {w}, please.", "How do I use {w} in a sentence?", "Say something with {w}.",
 )  # fmt: skip
 
 
@@ -245,38 +277,63 @@ def dialogues(
     for word, sense in known:
         answer = meaning(word, sense)
         asked = [*MEANING, *(_MEANING_NOUN * 2 if counts(sense) else ())]
-        for template in rng.sample(asked, 9):
+        for template in rng.sample(asked, 12):
             yield _one(rng, word, template, answer)
-        near = [w for w in sense.similar if net.count.get(w, 0) >= 5]
-        others = [w for w in [*sense.lemmas, *near] if w != word and w in common]
-        others = [w for w in dict.fromkeys(others) if " " not in w][:3]
-        if others and not _NAMES_OF_TIME.search(sense.gloss):
-            named = [f'"{w}"' for w in others]
-            text = f'Another word for "{word}" is {named[0]}.'
-            if len(named) > 1:
-                text = f'Other words for "{word}" are {listed(named)}.'
-            for template in rng.sample(_SYNONYM, 3):
-                yield _one(rng, word, template, text)
-        if sense.opposites and sense.opposites[0] in common:
-            text = f'The opposite of "{word}" is "{sense.opposites[0]}".'
-            for template in rng.sample(_OPPOSITE, 3):
-                yield _one(rng, word, template, text)
+        for template in rng.sample(_SYNONYM, 3):
+            yield _one(rng, word, template, _synonyms(net, word, sense, common))
+        opposite = next(iter(sense.opposites), "")
+        text = f'I don\'t know an opposite of "{word}".'
+        if opposite in common:
+            text = f'The opposite of "{word}" is "{opposite}".'
+        for template in rng.sample(_OPPOSITE, 4 if opposite in common else 1):
+            yield _one(rng, word, template, text)
         kinds = [k for k in sense.hypernyms if k not in _VAGUE and not _COARSE.search(k)]
         if counts(sense) and kinds and kinds[0].islower():
             text = f"{capital(article(word))} is a kind of {kinds[0]}."
             for template in rng.sample(_KIND, 3):
                 yield _one(rng, word, template, text)
-        if sense.examples:
-            text = sense.examples[-1]
-            for template in rng.sample(_SENTENCE, 3):
-                yield _one(rng, word, template, text)
+        for template in rng.sample(_SENTENCE, 3):
+            yield _one(rng, word, template, sentence(word, sense))
+
+
+def _synonyms(net: WordNet, word: str, sense: Sense, common: set[str]) -> str:
+    near = [w for w in sense.similar if net.count.get(w, 0) >= 5]
+    others = [w for w in [*sense.lemmas, *near] if w != word and w in common]
+    named = [f'"{w}"' for w in dict.fromkeys(others) if " " not in w][:3]
+    if not named or _NAMES_OF_TIME.search(sense.gloss):
+        return f'I don\'t know another word for "{word}".'
+    if len(named) == 1:
+        return f'Another word for "{word}" is {named[0]}.'
+    return f'Other words for "{word}" are {listed(named)}.'
+
+
+_VISIBLE = {5, 6, 18, 20}  # lexicographer files animal, artifact, person, plant
+_OWN_SENTENCES = {
+    "thing": ("I saw {a} yesterday.", "There is {a} in the story.", "She told me about {a}."),
+    "n": ("We talked about the {w} today.", "He has read about the {w}."),
+    "v": ("They want to {w} again tomorrow.", "She likes to {w} in the morning."),
+    "a": ("It was very {w} that day.", "He is a {w} man.", "That is not so {w}."),
+    "r": ("She did it {w}.", "It happened {w}."),
+}
+
+
+def sentence(word: str, sense: Sense) -> str:
+    """WordNet's example, or a plain sentence of our own; always the same for a word."""
+    if sense.examples:
+        return sense.examples[-1]
+    thing = sense.pos == "n" and sense.topic in _VISIBLE
+    forms = _OWN_SENTENCES["thing" if thing else sense.pos]
+    made = random.Random(word).choice(forms).format(w=word, a=article(word))
+    return made.replace(" a " + word, " " + article(word))
 
 
 def _one(rng: random.Random, word: str, template: str, answer: str) -> Dialogue:
     reasoning = None
     if rng.random() < 0.05:
         reasoning = rng.choice(_REASONS).format(w=word)
-    return ask("words", word, vary(rng, fill(template, word)), answer, reasoning)
+    # Held out by phrasing: a word that is never shown cannot be known.
+    question = fill(template, word)
+    return ask("words", question.lower(), vary(rng, question), answer, reasoning)
 
 
 _REASONS = (
