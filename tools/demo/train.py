@@ -10,7 +10,6 @@ choose wrongly, since a part of it cannot be known.
 
 import argparse
 import json
-import lzma
 import math
 import queue
 import subprocess
@@ -29,7 +28,6 @@ from tools.demo.optim import Optimiser
 from tools.demo.packed import PROMPT, REPLY, Documents, RowPacker
 from tools.demo.shares import SHARES
 
-CACHE_PART_BYTES = 15_000_000
 PHASES = (("base", 0.45, 0.4), ("chat", 0.30, 0.1), ("qat", 0.25, 0.1))  # share, prompt weight
 INDEX_WEIGHT = 0.1
 BIAS_STEP = 1e-3
@@ -51,7 +49,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--cache", type=Path, help="folder of an earlier run's cache-N.bin")
     parser.add_argument("--warm-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--max-steps", type=int, default=1 << 30)
     return parser.parse_args()
@@ -245,27 +242,9 @@ class Trainer:
         return self.args.rate * warm * (0.01 + 0.99 * fall)
 
 
-def load_cache(folder: Path) -> None:
-    """Compiled code of an earlier run, where the same compiler can use it."""
-    parts = sorted(folder.glob("cache-*.bin"))
-    if parts:
-        whole = b"".join(part.read_bytes() for part in parts)
-        torch.compiler.load_cache_artifacts(lzma.decompress(whole))
-
-
-def save_cache(folder: Path) -> None:
-    found = torch.compiler.save_cache_artifacts()
-    packed = lzma.compress(found[0], preset=1) if found is not None else b""
-    for number, start in enumerate(range(0, len(packed), CACHE_PART_BYTES)):
-        part = packed[start : start + CACHE_PART_BYTES]
-        (folder / f"cache-{number}.bin").write_bytes(part)
-
-
 def main() -> None:
     args = options()
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.cache:
-        load_cache(args.cache)
     trainer = Trainer(args)
     if args.warm_cache:
         trainer.compile(True)
@@ -291,9 +270,6 @@ def main() -> None:
         )
         (args.out / "samples.txt").write_text(text)
         print(text, flush=True)
-    if trainer.device.type == "cuda":
-        save_cache(args.out)
-        trainer.say("done")
 
 
 if __name__ == "__main__":

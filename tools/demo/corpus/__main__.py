@@ -28,12 +28,13 @@ from tools.demo.corpus import (
 )
 from tools.demo.corpus.dialogue import Dialogue, is_held_out
 from tools.demo.corpus.sources import Packages
+from tools.demo.corpus.wordnet import WordNet, usable
 from tools.demo.packed import Documents
 from tools.demo.shares import SHARES
 from tools.demo.tokenizer import train
 from tools.demo.wire import WireEncoder
 
-WORDS = 3500
+WORDS = 2800
 MAX_TOKENS = 2040
 
 
@@ -46,7 +47,7 @@ def dialogues(packages: Packages, seed: int, scale: float = 1.0) -> Iterator[Dia
     def count(number: int) -> int:
         return max(1, round(number * scale))
 
-    net = words.WordNet(packages.wordnet())
+    net = WordNet(packages.wordnet())
     known = words.vocabulary(net, count(WORDS))
     yield from words.dialogues(rng("words"), net, known)
     tables = packages.countries()
@@ -58,7 +59,7 @@ def dialogues(packages: Packages, seed: int, scale: float = 1.0) -> Iterator[Dia
     in_use = set(net.count)
     learned = {word for word, _ in known}
     rare = [w for w, n in net.count.items()
-            if not n and w not in learned and words.usable(w, net.main_sense(w))]  # fmt: skip
+            if not n and w not in learned and usable(w, net.main_sense(w))]  # fmt: skip
     rare = rng("rare").sample(sorted(rare), count(8000))
     things = [word for word, sense in known if words.counts(sense)]
     yield from refusals.refusals(

@@ -244,6 +244,13 @@ def _told_in_chat(rng: random.Random, filler: list[tuple[str, str]]) -> list[Tur
 
 
 def _own_name(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
+    """The user's name, told earlier or never."""
+    asked = rng.choice(
+        ("What is my name?", "Do you remember my name?", "Who am I?", "What's my name?")
+    )
+    if rng.random() < 0.25:
+        unknown = "I do not know your name. You have not told me."
+        return [*_between(rng, filler), Turn("user", vary(rng, asked)), Turn("assistant", unknown)]
     name = rng.choice(NAMES)
     hello = rng.choice(
         ("My name is {n}.", "Hi, I'm {n}.", "I am {n}.", "Call me {n}.", "Hello, my name is {n}.")
@@ -253,7 +260,4 @@ def _own_name(rng: random.Random, filler: list[tuple[str, str]]) -> list[Turn]:
     )
     turns = [Turn("user", hello.format(n=name)), Turn("assistant", reply.format(n=name))]
     turns += _between(rng, filler)
-    asked = rng.choice(
-        ("What is my name?", "Do you remember my name?", "Who am I?", "What's my name?")
-    )
     return [*turns, Turn("user", vary(rng, asked)), Turn("assistant", f"Your name is {name}.")]

@@ -1,4 +1,4 @@
-"""Small talk: our own exchanges, human chats that pass the filters, and question-answer pairs."""
+"""Small talk: our own exchanges, and question-answer pairs that pass the filters."""
 
 import random
 import re
@@ -48,8 +48,6 @@ def own(rng: random.Random, rounds: int, flows: int) -> Iterator[Dialogue]:
         yield Dialogue("smalltalk", f"flow {number}", turns)
 
 
-# ---- human chats --------------------------------------------------------------------------------
-
 _BLOCKED = re.compile(
     r"fuck|shit|bitch|damn|ass\b|sex|porn|kill|suicid|nazi|hitler|trump|democrat|republican|racis|"
     r"gay\b|drunk|drug|weed\b|beer|vodka|http|www\.|@\w|\bmd\b|chatbot|bot\b|turing|\bUCB\b|mturk",
@@ -80,25 +78,6 @@ def tidy(text: str) -> str:
     text = re.sub(r"\b(im)\b", "I'm", text)
     text = re.sub(r"(^|[.!?] )([a-z])", lambda m: m[1] + m[2].upper(), text)
     return text if text[-1] in ".!?)" else text + "."
-
-
-def human(conversations: list[list[tuple[str, str]]]) -> Iterator[Dialogue]:
-    """Runs of turns in which every reply is one a program may give; at most eight turns."""
-    for number, runs in enumerate(conversations):
-        if len({sender for sender, _ in runs}) != 2 or len(runs) < 4:
-            continue
-        for start in (0, 1):
-            turns: list[Turn] = []
-            for index in range(start, len(runs) - 1, 2):
-                said, reply = runs[index][1], runs[index + 1][1]
-                fits = acceptable(said, reply=False) and acceptable(reply, reply=True)
-                if fits:
-                    turns += [Turn("user", said), Turn("assistant", tidy(reply))]
-                if turns and (not fits or len(turns) == 8):
-                    yield Dialogue("chitchat", f"chat {number}", turns)
-                    turns = []
-            if turns:
-                yield Dialogue("chitchat", f"chat {number}", turns)
 
 
 def pairs(rng: random.Random, found: list[tuple[str, str]]) -> Iterator[Dialogue]:

