@@ -54,8 +54,8 @@ def profile(runner: Runner, at: int, options: StepOptions, layers: int) -> None:
             spent[short(event.name)].append(event.device_time_total)
     nodes = sum(len(times) for times in spent.values()) / _REPLAYS
     busy = sum(sum(times) for times in spent.values()) / _REPLAYS
-    print(f"\ncontext {at}, taps {options.taps}: {1e3 * wall:.2f} ms a step, kernels {busy / 1e3:.2f} ms, "
-          f"{nodes:.0f} nodes, {nodes / layers:.1f} a layer")  # fmt: skip
+    print(f"\ncontext {at}, taps {options.taps}: {1e3 * wall:.2f} ms a step, "
+          f"kernels {busy / 1e3:.2f} ms, {nodes / layers:.1f} nodes a layer")  # fmt: skip
     print(f"{'us a step':>10}{'share':>8}{'count':>7}{'us each':>9}  kernel")
     for name, times in sorted(spent.items(), key=lambda item: -sum(item[1]))[:40]:
         total = sum(times) / _REPLAYS
