@@ -43,11 +43,6 @@ class ChatActions:
         if not self.refuse_while_busy() and not self.chat.edit_previous():
             self.tell("There is no earlier message to edit.")
 
-    def action_new_chat(self: "ChatApp") -> None:
-        if not self.refuse_while_busy():
-            self.session.new_conversation()
-            self.set_cursor(None)
-
     def action_thinking(self: "ChatApp") -> None:
         self.chat.fold_thinking()
 

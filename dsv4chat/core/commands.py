@@ -53,6 +53,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("edit", "Edit and resend", "edit your last message; again: the one before", "chat",
             ("ctrl+e",), "edit", hint="edit"),
     Command("new_chat", "New chat", "begin a new conversation", "chat", ("ctrl+n",), "new"),
+    Command("history", "Chats", "all chats: search, open, rename, delete", "chat", ("ctrl+o",),
+            "chats", "WORDS", hint="chats"),
+    Command("rename", "Rename chat", "give this chat a name", "chat", (), "rename", "NAME"),
     Command("copy_answer", "Copy answer", "copy the last answer as Markdown", "chat", ("ctrl+y",),
             "copy"),
     Command("copy_code", "Copy code block", "copy the last code block, or block N", "chat", (),
@@ -119,6 +122,8 @@ ALIASES = {
     "temp": "temperature",
     "?": "help",
     "clear": "new",
+    "history": "chats",
+    "resume": "chats",
 }
 
 

@@ -15,6 +15,10 @@ def config_file() -> Path:
     return Path(platformdirs.user_config_dir(APP)) / "config.toml"
 
 
+def store_file() -> Path:
+    return Path(platformdirs.user_data_dir(APP)) / "chats.sqlite"
+
+
 def log_folder() -> Path:
     return Path(platformdirs.user_state_dir(APP)) / "logs"
 

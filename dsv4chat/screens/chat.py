@@ -143,8 +143,9 @@ class ChatScreen(Screen):
 
     @on(Composer.Changed)
     def _typed(self) -> None:
-        """Grow with the text; offer slash commands."""
+        """Grow with the text; offer slash commands; keep a draft."""
         composer = self.composer
+        self.app.history.draft("" if self._editing else composer.full_text())
         lines = composer.wrapped_document.height
         room = max(1, min(MAX_COMPOSER_LINES, self.size.height // 3))
         composer.styles.height = max(1, min(lines, room)) + composer.gutter.height
@@ -187,6 +188,13 @@ class ChatScreen(Screen):
         self.composer.set_text(self._draft)
         self._title_composer()
         return True
+
+    def begin(self, draft: str) -> None:
+        """Another conversation is on screen: write in it, from where it was left."""
+        self._editing = None
+        self.restore_text(draft)
+        self._title_composer()
+        self.transcript.follow()
 
     def restore_text(self, text: str) -> None:
         """A message was taken back before it was sent."""

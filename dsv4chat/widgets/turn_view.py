@@ -21,7 +21,7 @@ THINKING_LIMIT = 20_000
 STOP_WORDS = {
     "length": "token limit reached",
     "cancelled": "stopped by you",
-    "fault": "engine failed",
+    "fault": "not finished",
     "context": "context full",
 }
 
@@ -84,7 +84,7 @@ class TurnView:
     def _title(self, frame: Frame) -> Line:
         turn, look = self.turn, frame.look
         when = time.strftime("%H:%M", time.localtime(turn.created))
-        name = "you" if turn.role == "user" else one_line(frame.model, 40)
+        name = "you" if turn.role == "user" else one_line(turn.model or frame.model, 40)
         style = look.user if turn.role == "user" else look.model
         parts = [when, *self._summary(frame)]
         at, of = frame.branch
