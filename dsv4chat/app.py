@@ -6,6 +6,7 @@ Starts the engine, carries its events to the screens at a bounded rate, owns the
 import asyncio
 import contextlib
 import signal
+import sys
 
 from textual.app import App
 from textual.binding import Binding
@@ -15,6 +16,7 @@ from textual.content import Content
 from dsv4chat.actions import ChatActions
 from dsv4chat.chat_actions import ConversationActions
 from dsv4chat.core import places
+from dsv4chat.core.clipboard import copy_text
 from dsv4chat.core.commands import COMMANDS
 from dsv4chat.core.config import Config
 from dsv4chat.core.history import History
@@ -171,8 +173,25 @@ class ChatApp(ChatActions, ConversationActions, App[int]):
         self.session.listener("telemetry")
 
     def copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.tell(f"copied: {what}, {len(text)} characters")
+        self.run_worker(self._copy(text, what), group="copy", exclusive=True)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Textual's own way to copy, for text fields."""
+        self.copy(text, "selection")
+
+    async def _copy(self, text: str, what: str) -> None:
+        self._clipboard = text  # for paste inside the app
+        copied = await asyncio.to_thread(
+            copy_text, text, places.environment(), sys.platform, self._write
+        )
+        if copied.done:
+            self.tell(f"copied: {what}, {len(text)} characters, {copied.how}")
+        else:
+            self.tell(f"Not copied: {copied.how}. /export writes a file.", "warning")
+
+    def _write(self, sequence: str) -> None:
+        if self._driver is not None:
+            self._driver.write(sequence)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a dialog is open, its own keys rule."""

@@ -1,9 +1,11 @@
 """Actions on whole conversations: list, open, rename, delete, drafts."""
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsv4chat.core.database import StoreError
+from dsv4chat.core.text import one_line
 
 if TYPE_CHECKING:
     from dsv4chat.app import ChatApp
@@ -86,3 +88,44 @@ class ConversationActions:
             self.session.new_conversation()
             self.chat.begin("")
             self.set_cursor(None)
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def action_export(self: "ChatApp", target: str = "") -> None:
+        if not self.session.conversation.turns:
+            self.tell("There is nothing to export yet.")
+            return
+        self.run_worker(self._export(target), group="file")
+
+    async def _export(self: "ChatApp", target: str) -> None:
+        from dsv4chat.core.export import export_file
+
+        chat = self.session.conversation
+        try:
+            path = await asyncio.to_thread(export_file, chat, target, Path.cwd())
+        except FileExistsError as error:
+            self.tell(f"{error.filename} is there already: name another file", "warning")
+        except (OSError, ValueError) as error:
+            self.tell(f"Not exported: {error}", "warning")
+        else:
+            branches = len(chat.leaves())
+            self.tell(f"written: {path}, {branches} branch{'es' * (branches > 1)}")
+
+    def action_import(self: "ChatApp", name: str = "") -> None:
+        if not name:
+            self.chat.prefill("/import ")
+        elif not self.refuse_while_busy():
+            self.run_worker(self._import(Path(name).expanduser()), group="open", exclusive=True)
+
+    async def _import(self: "ChatApp", path: Path) -> None:
+        from dsv4chat.core.export import import_file
+
+        try:
+            conversation = await asyncio.to_thread(import_file, path)
+        except (OSError, ValueError) as error:
+            self.tell(f"{path.name} not imported: {one_line(str(error), 200)}", "warning")
+            return
+        if self.history.show(conversation):
+            self.chat.begin("")
+            self.set_cursor(None)
+            self.tell(f"imported: {len(conversation.turns)} messages from {path.name}")
