@@ -6,7 +6,11 @@ Every action here belongs to a row of `core/commands.py`.
 import contextlib
 from typing import TYPE_CHECKING
 
+from textual.app import SuspendNotSupported
+
+from dsv4chat.core import places
 from dsv4chat.core.commands import Command
+from dsv4chat.core.editor import EditorError, edit_text
 from dsv4chat.core.markdown_pieces import code_blocks
 from dsv4chat.core.settings import EFFORTS, GSA_MODES
 from dsv4chat.core.text import one_line
@@ -41,6 +45,19 @@ class ChatActions:
     def action_edit(self: "ChatApp") -> None:
         if not self.refuse_while_busy() and not self.chat.edit_previous():
             self.tell("There is no earlier message to edit.")
+
+    def action_editor(self: "ChatApp") -> None:
+        """The app stands still meanwhile, so not while an answer runs."""
+        if self.refuse_while_busy():
+            return
+        composer = self.chat.composer
+        try:
+            with self.suspend():
+                text = edit_text(composer.full_text(), places.environment())
+        except (EditorError, SuspendNotSupported) as error:
+            self.tell(str(error), "warning")
+        else:
+            composer.set_text(text)
 
     def action_thinking(self: "ChatApp") -> None:
         self.chat.fold_thinking()

@@ -111,8 +111,7 @@ class ChatApp(ChatActions, ConversationActions, App[int]):
             self.animation_level = "none"
         await self.push_screen(self.chat)
         self._catch_signals()
-        opening = self.open_chat(None) if self._resume else self.bring_back_draft()
-        self.run_worker(opening, group="open")
+        self.run_worker(self.begin_chat(resume=self._resume), group="open")
         self.run_worker(self.session.pump(), group="pump", exit_on_error=True)
         self.run_worker(self.session.start(), group="engine", exclusive=True)
         self.set_interval(SLOW_FRAME_S if self.config.low_motion else FRAME_S, self._frame)

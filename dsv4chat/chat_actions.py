@@ -48,13 +48,19 @@ class ConversationActions:
             self.chat.begin(draft)
             self.set_cursor(None)
 
-    async def bring_back_draft(self: "ChatApp") -> None:
-        """What was being written when the app ended without being asked to."""
+    async def begin_chat(self: "ChatApp", *, resume: bool) -> None:
+        """At the start: earlier messages for the up key, then the last chat or a lost draft."""
+        store = self.history.store
         try:
-            draft = await asyncio.wrap_future(self.history.store.take_lost_draft())
-        except StoreError:
+            sent = await asyncio.wrap_future(store.recent_messages())
+            self.chat.composer.sent_texts[:0] = sent
+            draft = "" if resume else await asyncio.wrap_future(store.take_lost_draft())
+        except StoreError as error:
+            self.tell(f"Earlier chats cannot be read: {error}", "warning")
             return
-        if draft and not self.chat.composer.text:
+        if resume:
+            await self.open_chat(None)
+        elif draft and not self.chat.composer.text:
             self.chat.begin(draft)
             self.tell("Your unsent message is back.")
 

@@ -193,6 +193,17 @@ class Store(Database):
         words = text.split()
         return self.read(lambda connection: find(connection, words))
 
+    def recent_messages(self, limit: int = 100) -> "Future[list[str]]":
+        """What the user sent last, oldest first."""
+
+        def job(connection: sqlite3.Connection) -> list[str]:
+            rows = connection.execute(
+                "SELECT text FROM turns WHERE role = 'user' ORDER BY number DESC LIMIT ?", (limit,)
+            )
+            return [text for (text,) in rows][::-1]
+
+        return self.read(job)
+
     def draft(self, conversation_id: str) -> "Future[str]":
         def job(connection: sqlite3.Connection) -> str:
             row = connection.execute(

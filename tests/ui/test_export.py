@@ -113,7 +113,7 @@ async def test_export_and_import_in_the_app(make_app, tmp_path, monkeypatch):
         await until(pilot, lambda: app.session.conversation is not before)
         after = app.session.conversation
         assert [turn.text for turn in after.path] == [turn.text for turn in before.path]
-        await pilot.press("ctrl+o")
+        await pilot.press("ctrl+l")
         await until(pilot, lambda: len(getattr(app.screen, "entries", [])) == 2)
 
 

@@ -71,7 +71,7 @@ async def test_list_searches_renames_deletes_and_brings_back(make_app):
         await pilot.press("ctrl+n")
         await answer(pilot, "!say gamma delta")
         first = list(on_disk("SELECT id FROM conversations ORDER BY created"))[0]
-        await pilot.press("ctrl+o")
+        await pilot.press("ctrl+l")
         await until(pilot, lambda: "!say gamma" in screen_text(app) and "[/x]" in screen_text(app))
         await pilot.press(*"alpha")
         await until(pilot, lambda: [e.id for e in app.screen.entries] == [first])
@@ -95,7 +95,7 @@ async def test_the_list_stays_away_from_a_running_answer(make_app):
         await send(pilot, "!slow")
         await until(pilot, lambda: bool(app.session.answering and app.session.answering.text))
         running = app.session.conversation
-        await pilot.press("ctrl+o")
+        await pilot.press("ctrl+l")
         await until(pilot, lambda: len(getattr(app.screen, "entries", [])) == 2)
         await pilot.press("ctrl+d", "down", "enter")
         await until(pilot, lambda: not isinstance(app.screen, HistoryScreen))
@@ -132,7 +132,7 @@ async def test_without_a_disk_the_chat_goes_on_and_says_so(make_app, home):
         await answer(pilot, "!say one")
         await until(pilot, lambda: "cannot be saved" in " ".join(app.session.notices))
         assert "memory only" in screen_text(app)
-        await pilot.press("ctrl+o")
+        await pilot.press("ctrl+l")
         await until(pilot, lambda: len(getattr(app.screen, "entries", [])) == 1)
 
 
