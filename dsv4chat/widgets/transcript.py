@@ -3,7 +3,7 @@
 Only what is on screen costs anything.
 """
 
-import time
+from bisect import bisect_left, bisect_right
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,11 +16,10 @@ from textual.strip import Strip
 
 from dsv4chat.core.session import ChatSession
 from dsv4chat.widgets.look import COMPONENTS, Look, read_look
-from dsv4chat.widgets.turn_view import Frame, TurnView
+from dsv4chat.widgets.turn_view import Frame, Row, TurnView
 
 GUTTER = 2
 MAX_LINE_WIDTH = 110
-SLICE_S = 0.012
 
 
 class Transcript(ScrollView, can_focus=True):
@@ -45,23 +44,26 @@ class Transcript(ScrollView, can_focus=True):
         self._views: dict[str, TurnView] = {}
         self._path: list[TurnView] = []
         self._tops: list[int] = []
-        self._stale: set[str] = set()
+        self._stale: set[str] = set()  # turns whose rows are missing or out of date
+        self._first = ""  # the turn that begins the path
         self._look: Look | None = None
 
     # ---- keeping up -----------------------------------------------------------------------------
 
     def refresh_path(self) -> None:
-        """The path may be another one: take its turns, draw those that are new."""
+        """The path may be another one: take its turns."""
         path = self.session.conversation.path
         self._path = [self._views.setdefault(turn.id, TurnView(turn)) for turn in path]
+        if self._path and self._path[0].turn.id != self._first:
+            self._first, self.following = self._path[0].turn.id, True
+            self._views = {view.turn.id: view for view in self._path}
         self._stale = {view.turn.id for view in self._path if not view.rows}
-        self._draw_stale()
         self.refresh_tail()
 
     def redraw_all(self) -> None:
-        """Width, theme or folding changed: the last turns at once, the others in slices."""
+        """Width, theme or folding changed: no drawn line is valid any more."""
         self._stale = {view.turn.id for view in self._path}
-        self._draw_stale()
+        self._place()
 
     def refresh_tail(self) -> None:
         """Draw the last turns again; they are the ones that grow."""
@@ -95,7 +97,7 @@ class Transcript(ScrollView, can_focus=True):
         cursor = self.cursor[1] if self.cursor and self.cursor[0] == turn.id else None
         return Frame(
             console=self.app.console,
-            width=max(min(self.size.width, MAX_LINE_WIDTH) - GUTTER - 1, 8),
+            width=self._text_width,
             look=self._look,
             model=session.ready.model.name if session.ready else "assistant",
             unfold=self.unfold,
@@ -105,49 +107,69 @@ class Transcript(ScrollView, can_focus=True):
             branch=(siblings.index(turn) + 1, len(siblings)),
         )
 
+    @property
+    def _text_width(self) -> int:
+        return max(min(self.size.width, MAX_LINE_WIDTH) - GUTTER - 1, 8)
+
     def _draw(self, view: TurnView) -> None:
         if self.size.width > GUTTER:
             view.draw(self._frame(view))
             self._stale.discard(view.turn.id)
 
-    def _draw_stale(self) -> None:
-        """Draw stale turns from the bottom for a moment, then go on when the loop is idle."""
+    def _place(self) -> None:
+        """Draw what is on screen or near it, and put every turn in its place.
+
+        Other turns keep an estimated height until they come near. The first line on screen, or
+        the end when following, stays where it is while heights above become exact.
+        """
         if not self.is_attached or self.size.width <= GUTTER:
             return
-        end = time.monotonic() + SLICE_S
-        for view in reversed(self._path):
-            if view.turn.id in self._stale:
-                self._draw(view)
-                if time.monotonic() > end:
-                    break
-        self._place()
-        if self._stale:
-            self.set_timer(0.01, self._draw_stale)
-
-    def _place(self) -> None:
-        """Tops of all turns, the scrollable size, and the view's position in it."""
         anchor = self._anchor() if not self.following else None
+        while True:
+            self._measure()
+            if self.following:
+                at = max(0, self.virtual_size.height - self.size.height)
+            else:
+                at = self._line_of(anchor) if anchor else round(self.scroll_y)
+            near = [view for view in self._near(at) if view.turn.id in self._stale]
+            if not near:
+                break
+            for view in near:
+                self._draw(view)
+        if at != round(self.scroll_y):
+            self.scroll_to(y=at, animate=False, immediate=True, force=True)
+        self.refresh()
+
+    def _measure(self) -> None:
         self._tops, top = [], 0
+        width = self._text_width
         for view in self._path:
             self._tops.append(top)
-            top += len(view.rows)
+            top += view.height(width, self.unfold)
         self.virtual_size = Size(self.size.width, top)
-        if self.following:
-            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-        elif anchor:
-            for view, top in zip(self._path, self._tops, strict=True):
-                if view.turn.id == anchor[0]:
-                    at = top + min(anchor[1], max(len(view.rows) - 1, 0))
-                    self.scroll_to(y=at, animate=False, immediate=True, force=True)
-        self.refresh()
+
+    def _near(self, at: int) -> list[TurnView]:
+        """The turns on screen when it begins at line `at`, and a screenful above and below."""
+        height = max(self.size.height, 1)
+        first = max(bisect_right(self._tops, at - height) - 1, 0)
+        last = bisect_left(self._tops, at + 2 * height)
+        return self._path[first:last]
 
     def _anchor(self) -> tuple[str, int] | None:
         """The turn and its line at the top of the screen."""
         at = round(self.scroll_y)
-        for view, top in zip(reversed(self._path), reversed(self._tops), strict=False):
-            if top <= at:
-                return view.turn.id, at - top
-        return None
+        number = bisect_right(self._tops, at) - 1
+        if not 0 <= number < len(self._path):
+            return None
+        return self._path[number].turn.id, at - self._tops[number]
+
+    def _line_of(self, anchor: tuple[str, int]) -> int:
+        """Where an anchor is now; the top if its turn is gone."""
+        for view, top in zip(self._path, self._tops, strict=True):
+            if view.turn.id == anchor[0]:
+                last = view.height(self._text_width, self.unfold) - 1
+                return max(0, min(top + min(anchor[1], last), self.max_scroll_y))
+        return 0
 
     # ---- events ---------------------------------------------------------------------------------
 
@@ -166,6 +188,8 @@ class Transcript(ScrollView, can_focus=True):
             self.following = False
         elif new_value >= self.max_scroll_y - 1:
             self.following = True
+        if any(view.turn.id in self._stale for view in self._near(round(new_value))):
+            self._place()
 
     def follow(self) -> None:
         """Go to the end and stay there."""
@@ -194,12 +218,12 @@ class Transcript(ScrollView, can_focus=True):
         strip = self._selected(strip, at)
         return strip.apply_offsets(0, at)
 
-    def _row(self, at: int):
-        for view, top in zip(reversed(self._path), reversed(self._tops), strict=False):
-            if top <= at:
-                rows = view.rows
-                return rows[at - top] if at - top < len(rows) else None
-        return None
+    def _row(self, at: int) -> Row | None:
+        number = bisect_right(self._tops, at) - 1
+        if not 0 <= number < len(self._path):
+            return None
+        rows = self._path[number].rows
+        return rows[at - self._tops[number]] if at - self._tops[number] < len(rows) else None
 
     def _selected(self, strip: Strip, y: int) -> Strip:
         selection = self.text_selection
@@ -219,8 +243,14 @@ class Transcript(ScrollView, can_focus=True):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected lines as drawn, without the gutter."""
-        lines = []
-        for view in self._path:
+        if selection.start is None or selection.end is None:
+            for view in self._path:
+                if view.turn.id in self._stale:
+                    self._draw(view)
+            self._place()
+        lines: list[str] = []
+        for view, top in zip(self._path, self._tops, strict=True):
+            lines += [""] * (top - len(lines))  # turns that are not drawn
             for row in view.rows:
                 lines.append(" " * GUTTER + "".join(segment.text for segment in row.line))
         text = selection.extract("\n".join(lines))

@@ -63,6 +63,15 @@ class TurnView:
     _drawn: list[tuple[list[Row], Piece]] = field(default_factory=list)
     _key: tuple[object, ...] = ()
 
+    def height(self, width: int, unfold: bool) -> int:
+        """How many rows it has; an estimate before it is drawn."""
+        if self.rows:
+            return len(self.rows)
+        turn = self.turn
+        text = turn.text[:MESSAGE_HEAD] if turn.role == "user" else turn.text
+        folded = turn.reasoning if unfold else turn.reasoning[:width]
+        return 2 + sum(part.count("\n") + len(part) // width + 1 for part in (text, folded) if part)
+
     def draw(self, frame: Frame) -> int:
         """Draw what has changed; returns the height."""
         key = (frame.width, id(frame.look), len(self.turn.marks), frame.cursor)
