@@ -49,7 +49,7 @@ def _open_chat(request: cli.Request, model: str, config: Config) -> int:
     from dsv4chat.core.session import ChatSession
 
     session = ChatSession(EngineClient(), request.settings, model, system=config.system)
-    app = ChatApp(session, config)
+    app = ChatApp(session, config, resume=request.resume)
     return app.run() or 0
 
 

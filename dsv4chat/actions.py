@@ -4,17 +4,20 @@ Every action here belongs to a row of `core/commands.py`.
 """
 
 import contextlib
-import re
 from typing import TYPE_CHECKING
 
+from textual.app import SuspendNotSupported
+
+from dsv4chat.core import places
 from dsv4chat.core.commands import Command
+from dsv4chat.core.editor import EditorError, edit_text
+from dsv4chat.core.markdown_pieces import code_blocks
 from dsv4chat.core.settings import EFFORTS, GSA_MODES
 from dsv4chat.core.text import one_line
 
 if TYPE_CHECKING:
     from dsv4chat.app import ChatApp
 
-_FENCE = re.compile(r"^ *(`{3,}|~{3,})[^\n]*\n(.*?)^ *\1", re.M | re.S)
 CYCLES = {"gsa": GSA_MODES, "effort": EFFORTS}
 
 
@@ -43,24 +46,38 @@ class ChatActions:
         if not self.refuse_while_busy() and not self.chat.edit_previous():
             self.tell("There is no earlier message to edit.")
 
-    def action_new_chat(self: "ChatApp") -> None:
-        if not self.refuse_while_busy():
-            self.session.new_conversation()
-            self.set_cursor(None)
+    def action_editor(self: "ChatApp") -> None:
+        """The app stands still meanwhile, so not while an answer runs."""
+        if self.refuse_while_busy():
+            return
+        composer = self.chat.composer
+        try:
+            with self.suspend():
+                text = edit_text(composer.full_text(), places.environment())
+        except (EditorError, SuspendNotSupported) as error:
+            self.tell(str(error), "warning")
+        else:
+            composer.set_text(text)
 
     def action_thinking(self: "ChatApp") -> None:
         self.chat.fold_thinking()
 
-    def action_copy_answer(self: "ChatApp") -> None:
-        turn = self.session.conversation.last("assistant")
+    def action_copy_answer(self: "ChatApp", which: str = "") -> None:
+        """The last answer; with a number, that many messages back."""
+        path = self.session.conversation.path
+        if which:
+            at = int(which) if which.isdigit() else 0
+            turn = path[-at] if 1 <= at <= len(path) else None
+        else:
+            turn = self.session.conversation.last("assistant")
         if turn is None or not turn.text:
-            self.tell("There is no answer to copy yet.")
+            self.tell("There is no answer to copy yet." if not which else f"no message {which}")
             return
-        self.copy(turn.text, "answer")
+        self.copy(turn.text, "message" if turn.role == "user" else "answer")
 
     def action_copy_code(self: "ChatApp", which: str = "") -> None:
         turn = self.session.conversation.last("assistant")
-        blocks = [match[2] for match in _FENCE.finditer(turn.text)] if turn else []
+        blocks = code_blocks(turn.text) if turn else []
         if not blocks:
             self.tell("The last answer has no code block.")
             return

@@ -6,6 +6,7 @@ Starts the engine, carries its events to the screens at a bounded rate, owns the
 import asyncio
 import contextlib
 import signal
+import sys
 
 from textual.app import App
 from textual.binding import Binding
@@ -13,9 +14,14 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from dsv4chat.actions import ChatActions
+from dsv4chat.chat_actions import ConversationActions
+from dsv4chat.core import places
+from dsv4chat.core.clipboard import copy_text
 from dsv4chat.core.commands import COMMANDS
 from dsv4chat.core.config import Config
+from dsv4chat.core.history import History
 from dsv4chat.core.session import Change, ChatSession
+from dsv4chat.core.store import Store
 from dsv4chat.core.text import clean
 from dsv4chat.screens.chat import ChatScreen
 from dsv4chat.screens.debug import DebugScreen
@@ -73,7 +79,7 @@ def _typed(key: str) -> bool:
     return key == "escape" or key.endswith(("bracket", "space")) or len(key) == 1
 
 
-class ChatApp(ChatActions, App[int]):
+class ChatApp(ChatActions, ConversationActions, App[int]):
     """One window, one session, one engine."""
 
     CSS_PATH = "app.tcss"
@@ -83,9 +89,13 @@ class ChatApp(ChatActions, App[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-thin"), (60, "-narrow"), (110, "-wide"), (170, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (14, "-low"), (30, "-tall"), (50, "-high")]
 
-    def __init__(self, session: ChatSession, config: Config | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, config: Config | None = None, *, resume: bool = False
+    ) -> None:
         super().__init__()
         self.session = session
+        self.history = History(session, Store(places.store_file()))
+        self._resume = resume
         self.config = config or Config()
         self.cursor: int | None = None
         self.layer = 0
@@ -93,14 +103,15 @@ class ChatApp(ChatActions, App[int]):
         self._changes: set[Change] = set()
         self._told = 0
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self.session.listener = self._changes.add
         if self.config.theme in self.available_themes:
             self.theme = self.config.theme
         if self.config.low_motion:
             self.animation_level = "none"
-        self.push_screen(self.chat)
+        await self.push_screen(self.chat)
         self._catch_signals()
+        self.run_worker(self.begin_chat(resume=self._resume), group="open")
         self.run_worker(self.session.pump(), group="pump", exit_on_error=True)
         self.run_worker(self.session.start(), group="engine", exclusive=True)
         self.set_interval(SLOW_FRAME_S if self.config.low_motion else FRAME_S, self._frame)
@@ -114,11 +125,13 @@ class ChatApp(ChatActions, App[int]):
 
     async def on_unmount(self) -> None:
         await self.session.backend.close()
+        self.history.flush()
 
     def _frame(self) -> None:
         """Bring the screens up to date with what has changed since the last frame."""
         changes, moving = set(self._changes), self._moving
         self._changes.clear()
+        self.history.keep(changes)
         for notice in self.session.notices[self._told :]:
             self.tell(notice, "warning")
         self._told = len(self.session.notices)
@@ -159,8 +172,25 @@ class ChatApp(ChatActions, App[int]):
         self.session.listener("telemetry")
 
     def copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.tell(f"copied: {what}, {len(text)} characters")
+        self.run_worker(self._copy(text, what), group="copy", exclusive=True)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Textual's own way to copy, for text fields."""
+        self.copy(text, "selection")
+
+    async def _copy(self, text: str, what: str) -> None:
+        self._clipboard = text  # for paste inside the app
+        copied = await asyncio.to_thread(
+            copy_text, text, places.environment(), sys.platform, self._write
+        )
+        if copied.done:
+            self.tell(f"copied: {what}, {len(text)} characters, {copied.how}")
+        else:
+            self.tell(f"Not copied: {copied.how}. /export writes a file.", "warning")
+
+    def _write(self, sequence: str) -> None:
+        if self._driver is not None:
+            self._driver.write(sequence)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a dialog is open, its own keys rule."""

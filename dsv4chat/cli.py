@@ -29,6 +29,7 @@ class Request:
     model: str | None
     prompt: str | None  # None: open the chat
     json: bool
+    resume: bool = False
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="print one answer and end; piped input is added below TEXT",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="with -p: one JSON object a line")
+    parser.add_argument(
+        "-c", "--continue", dest="resume", action="store_true", help="open the last chat again"
+    )
     group = parser.add_argument_group("settings")
     for name, setting in SETTINGS.items():
         group.add_argument(
@@ -84,7 +88,10 @@ def parse(arguments: list[str], config: Config) -> Request:
             settings = settings.with_value(name, found[name])
     if found["json"] and found["prompt"] is None:
         raise UsageError("--json needs -p TEXT")
-    return Request(settings, found["model"] or config.model or None, found["prompt"], found["json"])
+    if found["resume"] and found["prompt"] is not None:
+        raise UsageError("--continue opens the chat; it does not go with -p")
+    model = found["model"] or config.model or None
+    return Request(settings, model, found["prompt"], found["json"], found["resume"])
 
 
 def find_model(model: str | None) -> tuple[str, str]:

@@ -8,6 +8,7 @@ branch on screen, from the first turn to the current leaf.
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,6 +46,7 @@ class Turn:
     tool_text: str = ""
     created: float = field(default_factory=time.time)
     settings: Settings | None = None
+    model: str = ""  # what answered
     token_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -114,6 +116,9 @@ class Conversation:
 
     def __init__(self, system: str = "") -> None:
         self.id = uuid.uuid4().hex
+        self.name = ""  # given by the user; the title follows the first message without one
+        self.created = time.time()
+        self.stored = False  # came from the store
         self.system = system
         self.turns: dict[str, Turn] = {}
         self._children: dict[str | None, list[str]] = {None: []}
@@ -142,6 +147,53 @@ class Conversation:
         self._children[turn.id] = []
         self.leaf = turn.id
         return turn
+
+    def adopt(self, turns: Iterable[Turn], leaf: str | None) -> str:
+        """Take stored turns, in any order, into an empty tree.
+
+        Returns what did not fit, in words, or "". Nothing is left out: a turn without a parent
+        begins a branch of its own.
+        """
+        problem = ""
+        for turn in turns:
+            if turn.id in self.turns:
+                problem = f"turn {turn.id!r} is there twice"
+            self.turns[turn.id] = turn
+        self._children = {None: [], **{turn_id: [] for turn_id in self.turns}}
+        for turn in self.turns.values():
+            if turn.parent not in self._children:
+                problem = f"turn {turn.id!r} hangs on {turn.parent!r}, which is not there"
+                turn.parent = None
+            self._children[turn.parent].append(turn.id)
+        reached = self._below(None)
+        for turn in self.turns.values():
+            if turn.id not in reached:  # a ring: cut it here
+                problem = f"turn {turn.id!r} is its own ancestor"
+                self._children[turn.parent].remove(turn.id)
+                turn.parent = None
+                self._children[None].append(turn.id)
+                reached |= self._below(turn.id)
+        if leaf in self.turns:
+            self.leaf = leaf
+        elif self.turns:
+            problem = problem or f"the turn on screen, {leaf!r}, is not there"
+            self.select(list(self.turns)[-1])
+        return problem
+
+    def _below(self, start: str | None) -> set[str | None]:
+        """A turn and all that hang on it."""
+        found: set[str | None] = set()
+        stack = [start]
+        while stack:
+            found.add(at := stack.pop())
+            stack += self._children[at]
+        return found
+
+    @property
+    def title(self) -> str:
+        """Its name, or the first message."""
+        first = next(iter(self.children(None)), None)
+        return self.name or (first.text if first else "")
 
     def take_back(self, turn: Turn) -> None:
         """Remove a turn that nothing has answered; its parent is the leaf again."""

@@ -130,6 +130,13 @@ class Splitter:
         self._lines, self._blank, self._nested = 0, False, ""
 
 
+def code_blocks(text: str) -> list[str]:
+    """The source of every fenced block, as Markdown reads them: also in lists, also unclosed."""
+    from markdown_it import MarkdownIt
+
+    return [token.content for token in MarkdownIt().parse(text) if token.type == "fence"]
+
+
 def _closes(line: str, fence: str) -> bool:
     stripped = line.strip()
     return len(stripped) >= len(fence) and set(stripped) == {fence[0]}

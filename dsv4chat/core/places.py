@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +14,10 @@ APP = "dsv4chat"
 
 def config_file() -> Path:
     return Path(platformdirs.user_config_dir(APP)) / "config.toml"
+
+
+def store_file() -> Path:
+    return Path(platformdirs.user_data_dir(APP)) / "chats.sqlite"
 
 
 def log_folder() -> Path:
@@ -26,6 +31,11 @@ def engine_command() -> list[str]:
     """
     other = os.environ.get("DSV4CHAT_ENGINE")
     return shlex.split(other) if other else [sys.executable, "-P", "-m", "engine"]
+
+
+def environment() -> Mapping[str, str]:
+    """What the terminal says about itself, for the clipboard and the editor."""
+    return os.environ
 
 
 def child_environment() -> dict[str, str]:

@@ -64,6 +64,13 @@ class RecordStore:
         records.payloads[index] = payload
         self._shrink(turn_id)
 
+    def put(self, turn_id: str, records: TurnRecords) -> None:
+        """Take records that were read from disk."""
+        records.size = TOKEN_BYTES * len(records.tokens) + sum(map(len, records.payloads.values()))
+        self._turns[turn_id] = records
+        self._size += records.size
+        self._shrink(turn_id)
+
     def get(self, turn_id: str) -> TurnRecords | None:
         return self._turns.get(turn_id)
 

@@ -254,6 +254,7 @@ class ChatSession:
         """Send the path up to `user`; the answer becomes its newest child."""
         messages = self.conversation.messages(user)
         turn = self.conversation.add_assistant(self.settings, parent=user.id)
+        turn.model = self.ready.model.name if self.ready else ""
         self._request += 1
         self.answering, self.phase, self.stopping = turn, "prefill", False
         self.timing, self.prefill = Timing(), None
@@ -322,10 +323,16 @@ class ChatSession:
 
     def new_conversation(self) -> bool:
         """Begin again; False while an answer runs."""
+        return self.open_conversation(Conversation(self.conversation.system))
+
+    def open_conversation(self, conversation: Conversation) -> bool:
+        """Put another conversation on screen; False while an answer runs."""
         if self.busy:
             return False
-        self.conversation = Conversation(self.conversation.system)
-        self.context_used = 0
+        self.conversation = conversation
+        last = conversation.last("assistant")
+        done = last.finished if last else None
+        self.context_used = done.prompt_tokens + done.tokens if done else 0
         self.listener("path")
         return True
 

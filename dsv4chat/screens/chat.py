@@ -1,5 +1,7 @@
 """The chat screen: transcript, panels beside it where there is room, composer, bars."""
 
+from pathlib import Path
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -7,6 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from dsv4chat.core.attachments import AttachmentError, attach
 from dsv4chat.core.commands import SLASH, parse_slash
 from dsv4chat.core.conversation import Turn
 from dsv4chat.core.session import Change, ChatSession
@@ -132,6 +135,13 @@ class ChatScreen(Screen):
         if self.app.refuse_while_busy() or self.app.refuse_without_engine():
             return
         text = event.text[1:] if event.text.startswith("//") else event.text
+        try:
+            text, files = attach(text, Path.cwd())
+        except AttachmentError as error:
+            self.app.tell(str(error), "warning")
+            return
+        if files:
+            self.app.tell(f"with {', '.join(files)}")
         self.composer.take()
         editing, self._editing = self._editing, None
         self.app.set_cursor(None)
@@ -143,20 +153,20 @@ class ChatScreen(Screen):
 
     @on(Composer.Changed)
     def _typed(self) -> None:
-        """Grow with the text; offer slash commands."""
+        """Grow with the text; offer slash commands; keep a draft."""
         composer = self.composer
+        self.app.history.draft("" if self._editing else composer.full_text())
         lines = composer.wrapped_document.height
         room = max(1, min(MAX_COMPOSER_LINES, self.size.height // 3))
         composer.styles.height = max(1, min(lines, room)) + composer.gutter.height
-        matches = composer.slash_matches()[:SUGGESTIONS]
-        self.set_class(bool(matches), "-suggesting")
         rows = [
             say(
                 (f"/{name} {SLASH[name].argument}".ljust(34), "bold $primary"),
                 (SLASH[name].help, "$foreground 60%"),
             )
-            for name in matches
-        ]
+            for name in composer.slash_matches()[:SUGGESTIONS]
+        ] or [say((name, "bold $primary")) for name in composer.file_matches()[1]]
+        self.set_class(bool(rows), "-suggesting")
         self.suggestions.update(Content("\n").join(rows))
 
     @on(Transcript.ThinkingClicked)
@@ -187,6 +197,13 @@ class ChatScreen(Screen):
         self.composer.set_text(self._draft)
         self._title_composer()
         return True
+
+    def begin(self, draft: str) -> None:
+        """Another conversation is on screen: write in it, from where it was left."""
+        self._editing = None
+        self.restore_text(draft)
+        self._title_composer()
+        self.transcript.follow()
 
     def restore_text(self, text: str) -> None:
         """A message was taken back before it was sent."""

@@ -31,6 +31,7 @@ class HelpScreen(ModalScreen[None]):
 WRITING = (
     ("enter", "", "send; ctrl+j, alt+enter or shift+enter makes a new line"),
     ("up, down", "", "in an empty composer: messages sent before"),
+    ("", "@file", "sends a text file along; tab completes its name"),
     ("", "//text", "sends a message that begins with /"),
     ("ctrl+c", "", "copies a selection, else stops the answer"),
     ("[ ] { }", "", "work while the transcript has the focus (tab or esc)"),

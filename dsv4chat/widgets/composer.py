@@ -4,15 +4,18 @@ Grows with its text, folds long pastes into tokens, keeps what was sent before.
 """
 
 import re
+from pathlib import Path
 
 from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
+from dsv4chat.core.attachments import completions
 from dsv4chat.core.commands import SLASH
 
 NEWLINE_KEYS = {"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"}
 FOLD_LINES, FOLD_CHARS = 9, 1500
+MAX_OPEN_CHARS = 20_000
 _PASTE = re.compile(r"\[paste (\d+): [^\]]*\]")
 
 
@@ -78,23 +81,27 @@ class Composer(TextArea):
         self.set_text("")
 
     def set_text(self, text: str) -> None:
-        """Replace everything and put the cursor at the end."""
+        """Replace everything and put the cursor at the end. A very long text is folded."""
         self._pastes.clear()
         self._at = None
-        self.load_text(text)
+        self.load_text(self._fold(text) if len(text) > MAX_OPEN_CHARS else text)
         self.move_cursor(self.document.end)
 
     async def _on_paste(self, event: events.Paste) -> None:
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
         event.stop()
         event.prevent_default()
-        if lines > FOLD_LINES or len(text) > FOLD_CHARS:
-            self._pastes.append(text)
-            what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
-            text = f"[paste {len(self._pastes)}: {what}]"
+        if text.count("\n") >= FOLD_LINES or len(text) > FOLD_CHARS:
+            text = self._fold(text)
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
+
+    def _fold(self, text: str) -> str:
+        """A token that stands for a long text until it is sent."""
+        self._pastes.append(text)
+        lines = text.count("\n") + 1
+        what = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        return f"[paste {len(self._pastes)}: {what}]"
 
     def _recall(self, step: int) -> bool:
         """Walk through sent messages from the first (up) or last (down) line."""
@@ -122,9 +129,19 @@ class Composer(TextArea):
             return []
         return [name for name in SLASH if name.startswith(text[1:].lower())]
 
+    def file_matches(self) -> tuple[int, list[str]]:
+        """Column where the `@word` before the cursor begins, and files that it may become."""
+        row, column = self.cursor_location
+        return completions(self.document.get_line(row)[:column], Path.cwd())
+
     def _complete(self) -> bool:
-        matches = self.slash_matches()
-        if not matches:
+        if matches := self.slash_matches():
+            self.set_text(f"/{matches[0]} ")
+            return True
+        start, names = self.file_matches()
+        row, column = self.cursor_location
+        if not names or names[0] == self.document.get_line(row)[start:column]:
             return False
-        self.set_text(f"/{matches[0]} ")
+        done = "" if names[0].endswith(("/", '/"')) else " "
+        self.replace(names[0] + done, (row, start), (row, column))
         return True

@@ -18,10 +18,11 @@ from dsv4chat.widgets.plain_lines import Line, plain_lines
 
 THINKING_TAIL = 6
 THINKING_LIMIT = 20_000
+MESSAGE_HEAD, MESSAGE_LIMIT, MESSAGE_LINES = 4_000, 20_000, 40
 STOP_WORDS = {
     "length": "token limit reached",
     "cancelled": "stopped by you",
-    "fault": "engine failed",
+    "fault": "not finished",
     "context": "context full",
 }
 
@@ -55,7 +56,7 @@ class TurnView:
 
     turn: Turn
     rows: list[Row] = field(default_factory=list)
-    plain: bool = False
+    _message_unfold: bool = False
     _splitter: Splitter = field(default_factory=Splitter)
     _source: str = ""
     _raw_length: int = 0
@@ -69,8 +70,7 @@ class TurnView:
             self._key, self._drawn = key, []
         rows = [Row(self._title(frame))]
         if self.turn.role == "user":
-            text = clean(self.turn.text)
-            rows += [Row(line) for line in plain_lines(text, frame.width, frame.look.text)]
+            rows += self._message(frame)
         else:
             rows += self._thinking(frame)
             rows += self._answer(frame)
@@ -84,7 +84,7 @@ class TurnView:
     def _title(self, frame: Frame) -> Line:
         turn, look = self.turn, frame.look
         when = time.strftime("%H:%M", time.localtime(turn.created))
-        name = "you" if turn.role == "user" else one_line(frame.model, 40)
+        name = "you" if turn.role == "user" else one_line(turn.model or frame.model, 40)
         style = look.user if turn.role == "user" else look.model
         parts = [when, *self._summary(frame)]
         at, of = frame.branch
@@ -103,6 +103,23 @@ class TurnView:
         if word := STOP_WORDS.get(turn.finish or "stop", ""):
             parts.append(word)
         return parts
+
+    def _message(self, frame: Frame) -> list[Row]:
+        """What the user wrote. A very long one is shown by its beginning."""
+        if self._message_unfold != frame.unfold or not self._drawn:
+            self._message_unfold = frame.unfold
+            text, limit = self.turn.text, MESSAGE_LIMIT if frame.unfold else MESSAGE_HEAD
+            lines = plain_lines(clean(text[:limit]), frame.width, frame.look.text)
+            if not frame.unfold and len(lines) > MESSAGE_LINES + 5:
+                lines = lines[:MESSAGE_LINES]
+                limit = sum(len(segment.text) for line in lines for segment in line)
+            rows = [Row(line) for line in lines]
+            if len(text) > limit:
+                more = f"… {count(len(text) - limit)} more characters"
+                hint = "" if frame.unfold else "  ctrl+t"
+                rows.append(Row([Segment(more, frame.look.dim), Segment(hint, frame.look.frame)]))
+            self._drawn = [(rows, Piece(0, 0, "text"))]
+        return self._drawn[0][0]
 
     def _thinking(self, frame: Frame) -> list[Row]:
         turn, look = self.turn, frame.look
