@@ -30,8 +30,9 @@ for this app in a few minutes on one GPU. It is not DeepSeek-V4 and knows none o
 It holds small talk, explains the app, defines 2,800 common words, knows capitals, currencies and
 elements, adds and subtracts to 99 and knows the tables to 12, reads from notes, tells a story of a
 grammar, and says so when it does not know. It cannot reason in several steps, follow the news,
-write code or translate, and its facts are those of its sources, mistakes included. Do not rely on
-it for anything.
+write code or translate, and its facts are those of its sources, mistakes included. Its manual is
+ahead of the app: it tells of `/find`, `/dump`, `/compare`, a forced token and `--remote`, which the
+app does not have. Do not rely on it for anything.
 
 `tools/demo/README.md` has the five commands that make it again. Same packages and seed give the
 same corpus, byte for byte; training repeats up to the rounding of the GPU that runs it.
