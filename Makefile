@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH  ?= $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 ARGS   ?=
 
-.PHONY: chat test lint bench clean
+.PHONY: chat test lint bench demo-eval clean
 chat: $(VENV)/.installed
 	@$(BIN)/dsv4chat $(ARGS)
 
@@ -21,6 +21,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m engine.bench $(ARGS)
+
+demo-eval: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.demo.evaluate $(ARGS)
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)

@@ -2,8 +2,8 @@
 
     python -m bench.decode --synthetic flash --context 66048 --at 128
 
-Kernel times come from torch's profiler over graph replays; what they leave of the step's wall time
-is bubbles between dependent kernels. Shares are of this machine's read bandwidth, measured first.
+A kernel's time is from the end of the one before to its own end, over graph replays under torch's
+profiler: kernels start early and wait, so their own durations overlap; these add up to the step.
 """
 
 import argparse
@@ -48,18 +48,20 @@ def profile(runner: Runner, at: int, options: StepOptions, layers: int) -> None:
         for _ in range(_REPLAYS):
             runner.step(options)
         torch.cuda.synchronize()
-    spent: dict[str, list[float]] = defaultdict(list)
-    for event in found.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            spent[short(event.name)].append(event.device_time_total)
-    nodes = sum(len(times) for times in spent.values()) / _REPLAYS
-    busy = sum(sum(times) for times in spent.values()) / _REPLAYS
+    ends = sorted(
+        (event.time_range.end, short(event.name))
+        for event in found.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    )
+    exposed: dict[str, list[float]] = defaultdict(list)
+    for (before, _), (end, name) in zip(ends, ends[1:], strict=False):
+        exposed[name].append(end - before)
+    nodes = len(ends) / _REPLAYS
     print(f"\ncontext {at}, taps {options.taps}: {1e3 * wall:.2f} ms a step, "
-          f"kernels {busy / 1e3:.2f} ms, {nodes / layers:.1f} nodes a layer")  # fmt: skip
+          f"{nodes:.0f} nodes, {nodes / layers:.1f} a layer")  # fmt: skip
     print(f"{'us a step':>10}{'share':>8}{'count':>7}{'us each':>9}  kernel")
-    for name, times in sorted(spent.items(), key=lambda item: -sum(item[1]))[:40]:
-        total = sum(times) / _REPLAYS
-        each = sum(times) / len(times)
+    for name, times in sorted(exposed.items(), key=lambda item: -sum(item[1]))[:30]:
+        total, each = sum(times) / _REPLAYS, sum(times) / len(times)
         share = total / (1e6 * wall)
         print(f"{total:>10.1f}{share:>8.1%}{len(times) / _REPLAYS:>7.0f}{each:>9.2f}  {name}")
 

@@ -24,7 +24,8 @@ import platformdirs
 import torch
 
 from engine.checkpoint.files import CheckpointFiles
-from engine.checkpoint.synthetic import MemoryTensors, random_parameters, small_config, to_nvidia
+from engine.checkpoint.layouts import to_nvidia
+from engine.checkpoint.synthetic import MemoryTensors, random_parameters, small_config
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
 from engine.precompile import precompile

@@ -26,7 +26,8 @@ import torch
 from kernels.errors import KernelError
 
 DSL_VERSION = "4.8.1"  # the pin of pyproject.toml; a kernel of another compiler is another kernel
-_SHARED_SOURCES = ("kernels.cute_ptx", "kernels.cute_fp4")
+_SHARED_SOURCES = ("kernels.cute_ptx", "kernels.cute_fp4", "kernels.cute_nvfp4")
+_COUNTERS = 256
 _COMPILE_TIMEOUT_S = 180
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
@@ -71,6 +72,7 @@ class KernelLibrary:
         self._on_compile = on_compile
         self._kernels: dict[Spec, Kernel] = {}
         self._counters: torch.Tensor | None = None
+        self._zero: torch.Tensor | None = None
 
     def get(self, module: str, **static: Any) -> "Kernel":
         """The loaded kernel. Raises KernelError."""
@@ -80,11 +82,17 @@ class KernelLibrary:
         return self._kernels[spec]
 
     def counters(self, device: torch.device) -> torch.Tensor:
-        """[8] int32 zeros, one a token, for kernels whose last CTA goes on: each leaves them zero,
-        and launches that share them follow one another on a stream."""
+        """[256] int32 zeros for kernels whose last CTA goes on: each leaves them zero, and launches
+        that share them follow one another on a stream."""
         if self._counters is None:
-            self._counters = torch.zeros(8, dtype=torch.int32, device=device)
+            self._counters = torch.zeros(_COUNTERS, dtype=torch.int32, device=device)
         return self._counters
+
+    def zero(self, device: torch.device) -> torch.Tensor:
+        """[1] int32 that stays 0."""
+        if self._zero is None:
+            self._zero = torch.zeros(1, dtype=torch.int32, device=device)
+        return self._zero
 
     def cubin(self, spec: Spec) -> bytes:
         """The machine code, from the cache or compiled now."""
@@ -216,6 +224,10 @@ class Kernel:
         functions = self._check(driver.cuModuleEnumerateFunctions(1, self._module))
         self._function = functions[0]
         self._shared = 0
+        self._early = driver.CUlaunchAttribute()
+        ids = driver.CUlaunchAttributeID
+        self._early.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        self._early.value.programmaticStreamSerializationAllowed = 1
 
     def launch(
         self,
@@ -224,7 +236,11 @@ class Kernel:
         shared_bytes: int,
         arguments: Sequence[Argument],
     ) -> None:
-        """Launch on the current stream; capture-safe. Raises KernelError."""
+        """Launch on the current stream; capture-safe. Raises KernelError.
+
+        Every kernel is a programmatic dependent launch: it may start while the one before still
+        runs, reads weights, and executes `griddepcontrol.wait` before it touches anything else.
+        """
         driver = self._driver
         if shared_bytes > 48 * 1024 and shared_bytes > self._shared:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -238,20 +254,14 @@ class Kernel:
             else:
                 values.append(argument)
                 kinds.append(ctypes.c_float if isinstance(argument, float) else ctypes.c_int)
-        stream = torch.cuda.current_stream().cuda_stream
-        self._check(
-            driver.cuLaunchKernel(
-                self._function,
-                *grid,
-                threads,
-                1,
-                1,
-                shared_bytes,
-                stream,
-                (tuple(values), tuple(kinds)),
-                0,
-            )
-        )
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = shared_bytes
+        config.hStream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
+        config.attrs, config.numAttrs = [self._early], 1
+        arguments_and_kinds = (tuple(values), tuple(kinds))
+        self._check(driver.cuLaunchKernelEx(config, self._function, arguments_and_kinds, 0))
 
     def _check(self, result: tuple[Any, ...]) -> Any:
         status, *values = result

@@ -12,14 +12,16 @@ from kernels.checking import Bench, Cases, Row
 from kernels.compiled import KernelLibrary
 from kernels.compressor.cases import compress_cases
 from kernels.errors import KernelError
+from kernels.indexer.cases import indexer_cases
 from kernels.linear.cases import dense_cases, grouped_cases, linear_cases
 from kernels.moe.cases import experts_cases
-from kernels.quantise.cases import quantise_cases
+from kernels.quantise.cases import quantise_cases, round_cases
 from kernels.residual.cases import boundary_cases
 from kernels.router.cases import router_cases
 
 CASES: dict[str, Callable[[Bench], Cases]] = {
     "quantise_rows": quantise_cases,
+    "round_rows": round_cases,
     "nvfp4_linear": linear_cases,
     "nvfp4_grouped_linear": grouped_cases,
     "dense_linear": dense_cases,
@@ -29,6 +31,7 @@ CASES: dict[str, Callable[[Bench], Cases]] = {
     "attention_inputs": inputs_cases,
     "attend": attend_cases,
     "compress": compress_cases,
+    "choose_blocks": indexer_cases,
 }
 
 

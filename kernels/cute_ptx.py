@@ -40,6 +40,30 @@ def store_128(pointer, a, b, c, d):
     )
 
 
+def load_128_l2(pointer):
+    """16 bytes that another CTA of this launch wrote: past the L1."""
+    return inline_ptx(
+        "ld.global.cg.v4.b32 { {$w0}, {$w1}, {$w2}, {$w3} }, [{$r0}];",
+        write_only_types=[Int32] * 4,
+        read_only_args=[pointer],
+    )
+
+
+def load_weight_f32(pointer):
+    """A streamed fp32."""
+    return inline_ptx(
+        "ld.global.nc.f32 {$w0}, [{$r0}];", write_only_types=[Float32], read_only_args=[pointer]
+    )
+
+
+def store_f32x2(pointer, a, b):
+    inline_ptx("st.global.v2.f32 [{$r0}], { {$r1}, {$r2} };", read_only_args=[pointer, a, b])
+
+
+def store_32x2(pointer, a, b):
+    inline_ptx("st.global.v2.b32 [{$r0}], { {$r1}, {$r2} };", read_only_args=[pointer, a, b])
+
+
 def divide(a, b):
     """a / b, rounded to nearest: codes must equal the reference's bit for bit."""
     return inline_ptx(
@@ -120,6 +144,16 @@ def store_32(pointer, value):
     inline_ptx("st.global.b32 [{$r0}], {$r1};", read_only_args=[pointer, value])
 
 
+def store_shared_32(pointer, value):
+    inline_ptx("st.shared.b32 [{$r0}], {$r1};", read_only_args=[pointer, value])
+
+
+def load_shared_32(pointer):
+    return inline_ptx(
+        "ld.shared.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[pointer]
+    )
+
+
 def load_i64_low(pointer):
     """The low half of an int64 below 2^31."""
     return inline_ptx(
@@ -138,6 +172,13 @@ def clamped_swiglu(gate, up, limit):
         div.rn.f32 e, a, e; mul.f32 {$w0}, e, b; }""",
         write_only_types=[Float32],
         read_only_args=[gate, up, limit],
+    )
+
+
+def store_u8(pointer, value):
+    inline_ptx(
+        "{ .reg .b16 b; cvt.u16.u32 b, {$r1}; st.global.u8 [{$r0}], b; }",
+        read_only_args=[pointer, value],
     )
 
 
@@ -252,6 +293,13 @@ def sigmoid(x):
         add.f32 e, e, 0f3F800000; rcp.rn.f32 {$w0}, e; }""",
         write_only_types=[Float32],
         read_only_args=[x],
+    )
+
+
+def reciprocal(x):
+    """1 / x within one unit in the last place."""
+    return inline_ptx(
+        "rcp.approx.ftz.f32 {$w0}, {$r0};", write_only_types=[Float32], read_only_args=[x]
     )
 
 

@@ -5,37 +5,35 @@ architecture.md 3.3 to 3.6. The two compressors of an overlapped layer (KV and i
 same class with different widths.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from engine.model.linear import Activation, Linear
+from engine.model.linear import Activation, Linear, Projections
 from engine.model.step import StepContext
 from engine.state import CompressorState, LayerState
-from kernels.residual.reference import rms_norm
 
 
 @dataclass(slots=True)
 class Compressor:
     """Pools token rows into one row per block.
 
-    wkv, wgate: [F, H]; ape: [ratio, F] fp32; norm: [D] fp32. is_index: makes index keys, not KV.
+    ape: [ratio, F] fp32; norm: [D] fp32. is_index: makes index keys, not KV.
     """
 
-    wkv: Tensor
-    wgate: Tensor
     ape: Tensor
     norm: Tensor
     ratio: int
     overlap: bool
     is_index: bool
 
-    def __call__(self, h: Tensor, state: CompressorState, step: StepContext) -> None:
-        """Take the chunk's rows h [T, H] and write every block they complete into state.blocks."""
+    def __call__(self, kv: Tensor, gate: Tensor, state: CompressorState, step: StepContext) -> None:
+        """Take the chunk's projections [T, F] and write every block they complete into
+        state.blocks."""
         step.ops.compress(
-            step.ops.dense(h, self.wkv),
-            step.ops.dense(h, self.wgate),
+            kv,
+            gate,
             self.ape,
             self.norm,
             state.kv,
@@ -51,108 +49,100 @@ class Compressor:
 
 
 @dataclass(slots=True)
-class Indexer:
-    """Scores compressed blocks for each query and keeps the best (architecture.md 3.5)."""
-
-    wq_b: Linear
-    weights_proj: Tensor
-    compressor: Compressor
-
-    def __call__(
-        self, latent: Activation, h: Tensor, state: CompressorState, step: StepContext
-    ) -> tuple[Tensor, Tensor]:
-        """-> block ids [T, K] and which of them count [T, K]. Compresses first: a block that this
-        very token completes takes part."""
-        self.compressor(h, state, step)
-        ids: Tensor
-        ids, chosen = step.ops.choose_blocks(
-            self.wq_b(latent),
-            step.ops.dense(h, self.weights_proj),
-            state.blocks[:-1],
-            step.positions,
-            *step.compress_phases,
-            ratio=self.compressor.ratio,
-            top_k=step.config.index_top_k,
-            fp4=step.numerics.index_fp4,
-            dtype=h.dtype,
-        )
-        return ids, chosen
-
-
-@dataclass(slots=True)
 class Attention:
-    """Weights of one block. q_norm, kv_norm: fp32; sink: [A] fp32."""
+    """Weights of one block. q_norm, kv_norm: fp32; sink: [A] fp32.
+
+    q_a_and_kv: the two projections of the input. from_latent: queries, and index queries where the
+    layer has an indexer. from_hidden: [F, H] float projections of the input, in this order: the
+    compressor's values and gates, the index compressor's, the index head weights.
+    """
 
     layer: int
-    wq_a: Linear
+    q_a_and_kv: Projections
     q_norm: Tensor
-    wq_b: Linear
-    wkv: Linear
+    from_latent: Projections
+    from_hidden: Tensor | None
+    from_hidden_sizes: list[int]
     kv_norm: Tensor
     wo_a: Linear
     wo_b: Linear
     sink: Tensor
     compressor: Compressor | None
-    indexer: Indexer | None
+    indexer: Compressor | None
 
-    def __call__(self, h: Tensor, state: LayerState, step: StepContext) -> Tensor:
-        """h [T, H], already normed, at step.positions -> [T, H] fp32. Updates `state`."""
-        config, layer = step.config, self.layer
+    def __call__(self, act: Activation, state: LayerState, step: StepContext) -> Tensor:
+        """[T, H], already normed, at step.positions -> [T, H] fp32. Updates `state`."""
+        config, layer, dtype = step.config, self.layer, act.x.dtype
         phases = step.window_phases if self.compressor is None else step.compress_phases
-        act = step.activation(h, layer, "attn_in")
-        latent_x = rms_norm(self.wq_a(act).to(h.dtype), self.q_norm, config.norm_eps)
-        latent = step.activation(latent_x, layer, "q_latent")
+        q_a, kv_raw = self.q_a_and_kv(act)
+        eps = config.norm_eps
+        latent_x, rows = step.ops.round_rows(q_a, self.q_norm, eps=eps, dtype=dtype)
+        latent = step.activation(latent_x, layer, "q_latent", rows)
+        q_raw, *index_q = self.from_latent(latent)
         q, kv = step.ops.attention_inputs(
-            self.wq_b(latent),
-            self.wkv(act),
+            q_raw,
+            kv_raw,
             self.kv_norm,
             *phases,
             heads=config.num_heads,
-            eps=config.norm_eps,
+            eps=eps,
             kv_fp8=step.numerics.kv_fp8,
-            dtype=h.dtype,
+            dtype=dtype,
         )
-        rows, visible, ids = self._compressed(h, latent, state, step)
-        out, tap = step.ops.attend(
+        blocks, chosen = self._compressed(act.x, index_q, state, step)
+        out, rows, tap = step.ops.attend(
             q,
             kv,
             state.window,
             step.position,
-            rows,
-            visible,
+            blocks,
+            chosen,
             self.sink,
             *phases,
             window=config.window,
+            ratio=1 if self.compressor is None else self.compressor.ratio,
+            groups=config.o_groups,
             tap=step.tap is not None,
         )
         if step.tap is not None:
             step.tap.attention(layer, tap)
             if self.compressor is not None:
                 step.tap.write("visible_blocks", self._visible_blocks(step)[-1], layer)
-                step.tap.heaviest_blocks(layer, tap.rows, None if ids is None else ids[-1])
+                ids = None if chosen is None else chosen[0][-1]
+                step.tap.heaviest_blocks(layer, tap.rows, ids)
 
         grouped = out.flatten(1).unflatten(-1, (config.o_groups, -1))
-        z = self.wo_a(step.activation(grouped, layer, "o_a_in")).flatten(1).to(h.dtype)
-        return self.wo_b(step.activation(z, layer, "o_b_in"))
+        z = self.wo_a(step.activation(grouped, layer, "o_a_in", rows)).flatten(1)
+        z, rows = step.ops.round_rows(z, None, eps=eps, dtype=dtype)
+        return self.wo_b(step.activation(z, layer, "o_b_in", rows))
 
     def _compressed(
-        self, h: Tensor, latent: Activation, state: LayerState, step: StepContext
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Rows [C, D] or [T, K, D], which are visible [T, C or K], and block ids [T, K] if
-        chosen."""
-        if self.compressor is None or state.main is None:
-            return None, None, None
+        self, h: Tensor, index_q: Sequence[Tensor], state: LayerState, step: StepContext
+    ) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
+        """Blocks [C, D], and of an indexed layer which [T, K] each query takes and whether they
+        count [T, K]. Compresses first: a block that this very token completes takes part."""
+        if self.compressor is None or state.main is None or self.from_hidden is None:
+            return None, None
+        made = step.ops.dense(h, self.from_hidden).split(self.from_hidden_sizes, -1)
+        self.compressor(made[0], made[1], state.main, step)
         blocks = state.main.blocks[:-1]
-        if self.indexer is not None and state.index is not None:
-            if blocks.shape[0] > step.config.index_top_k:
-                ids, chosen = self.indexer(latent, h, state.index, step)
-                self.compressor(h, state.main, step)
-                return blocks[ids], chosen, ids
+        if self.indexer is None or state.index is None:
+            return blocks, None
+        self.indexer(made[2], made[3], state.index, step)
+        if blocks.shape[0] <= step.config.index_top_k:
             # Every block of this context fits the selection: scoring could change nothing.
-            self.indexer.compressor(h, state.index, step)
-        self.compressor(h, state.main, step)
-        index = torch.arange(blocks.shape[0], device=h.device)
-        return blocks, index < self._visible_blocks(step)[:, None], None
+            return blocks, None
+        return blocks, step.ops.choose_blocks(
+            index_q[0],
+            made[4],
+            state.index.blocks[:-1],
+            step.position,
+            *step.compress_phases,
+            ratio=self.indexer.ratio,
+            top_k=step.config.index_top_k,
+            fp4=step.numerics.index_fp4,
+            dtype=h.dtype,
+        )
 
     def _visible_blocks(self, step: StepContext) -> Tensor:
         """[T] how many blocks have ended at or before each query."""

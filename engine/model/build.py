@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from engine.checkpoint.census import Census, take_census
 from engine.checkpoint.files import TensorSource
 from engine.checkpoint.weights import WeightReader
 from engine.errors import CheckpointError
-from engine.model.attention import Attention, Compressor, Indexer
+from engine.model.attention import Attention, Compressor
 from engine.model.builder import Builder
 from engine.model.config import ModelConfig
 from engine.model.experts import build_experts
@@ -171,24 +172,28 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
     config = build.config
     hidden, latent, dim = config.hidden_size, config.q_lora_rank, config.head_dim
     wide = config.num_heads * dim
-    compressor = indexer = None
+    compressor = index_compressor = None
+    from_hidden: list[Tensor] = []
+    from_latent = [(f"{prefix}.wq_b", wide, "attention")]
     if config.compress_ratios[index]:
-        compressor = _compressor(build, index, f"{prefix}.compressor", dim, is_index=False)
+        where = f"{prefix}.compressor"
+        compressor = _compressor(build, index, where, dim, from_hidden, is_index=False)
     if config.has_indexer(index):
-        heads = config.index_heads * config.index_head_dim
-        indexer = Indexer(
-            build.linear(f"{prefix}.indexer.wq_b", heads, latent, "indexer"),
-            build.matrix(f"{prefix}.indexer.weights_proj.weight", config.index_heads, hidden),
-            _compressor(
-                build, index, f"{prefix}.indexer.compressor", config.index_head_dim, is_index=True
-            ),
-        )
+        heads, width = config.index_heads, config.index_head_dim
+        from_latent.append((f"{prefix}.indexer.wq_b", heads * width, "indexer"))
+        where = f"{prefix}.indexer.compressor"
+        index_compressor = _compressor(build, index, where, width, from_hidden, is_index=True)
+        weights = build.matrix(f"{prefix}.indexer.weights_proj.weight", heads, hidden)
+        from_hidden.append(weights)
     return Attention(
         layer=index,
-        wq_a=build.linear(f"{prefix}.wq_a", latent, hidden, "attention"),
+        q_a_and_kv=build.projections(
+            [(f"{prefix}.wq_a", latent, "attention"), (f"{prefix}.wkv", dim, "attention")], hidden
+        ),
         q_norm=build.vector(f"{prefix}.q_norm.weight", latent),
-        wq_b=build.linear(f"{prefix}.wq_b", wide, latent, "attention"),
-        wkv=build.linear(f"{prefix}.wkv", dim, hidden, "attention"),
+        from_latent=build.projections(from_latent, latent),
+        from_hidden=torch.cat(from_hidden) if from_hidden else None,
+        from_hidden_sizes=[matrix.shape[0] for matrix in from_hidden],
         kv_norm=build.vector(f"{prefix}.kv_norm.weight", dim),
         wo_a=build.grouped_linear(
             f"{prefix}.wo_a", config.o_groups, config.o_lora_rank, wide // config.o_groups
@@ -198,17 +203,20 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
         ),
         sink=build.vector(f"{prefix}.attn_sink", config.num_heads),
         compressor=compressor,
-        indexer=indexer,
+        indexer=index_compressor,
     )
 
 
-def _compressor(build: Builder, index: int, prefix: str, dim: int, *, is_index: bool) -> Compressor:
+def _compressor(
+    build: Builder, index: int, prefix: str, dim: int, projections: list[Tensor], *, is_index: bool
+) -> Compressor:
+    """Appends its two projections [F, H] to `projections`."""
     config = build.config
     ratio, overlap = config.compress_ratios[index], config.overlaps(index)
     width = dim * (2 if overlap else 1)
+    for name in ("wkv", "wgate"):
+        projections.append(build.matrix(f"{prefix}.{name}.weight", width, config.hidden_size))
     return Compressor(
-        wkv=build.matrix(f"{prefix}.wkv.weight", width, config.hidden_size),
-        wgate=build.matrix(f"{prefix}.wgate.weight", width, config.hidden_size),
         ape=build.vector(f"{prefix}.ape", ratio, width),
         norm=build.vector(f"{prefix}.norm.weight", dim),
         ratio=ratio,
@@ -220,12 +228,16 @@ def _compressor(build: Builder, index: int, prefix: str, dim: int, *, is_index: 
 def _moe(build: Builder, index: int, prefix: str) -> tuple[Nvfp4MoE, tuple[float, float]]:
     config = build.config
     hidden, inner = config.hidden_size, config.expert_size
-    experts, scales = build_experts(build, index, f"{prefix}.experts")
-    shared = SharedExpert(
-        index,
-        build.linear(f"{prefix}.shared_experts.w1", inner, hidden, "shared expert"),
-        build.linear(f"{prefix}.shared_experts.w3", inner, hidden, "shared expert"),
-        build.linear(f"{prefix}.shared_experts.w2", hidden, inner, "shared expert"),
+    experts, shared_inside, scales = build_experts(build, index, prefix)
+    shared = (
+        None
+        if shared_inside
+        else SharedExpert(
+            index,
+            build.linear(f"{prefix}.shared_experts.w1", inner, hidden, "shared expert"),
+            build.linear(f"{prefix}.shared_experts.w3", inner, hidden, "shared expert"),
+            build.linear(f"{prefix}.shared_experts.w2", hidden, inner, "shared expert"),
+        )
     )
     return Nvfp4MoE(index, _router(build, index, f"{prefix}.gate"), experts, shared), scales
 

@@ -3,6 +3,7 @@
 What is stored wider than NVFP4 is quantised here, tensor by tensor, and its source is let go.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,11 +18,13 @@ from engine.model.linear import (
     Linear,
     Nvfp4GroupedLinear,
     Nvfp4Linear,
+    Projections,
 )
 from engine.model.ops import Plan
 from engine.protocol import Precision
 from kernels import linear as linear_ops
-from kernels.formats import Nvfp4Weight
+from kernels.formats import NVFP4_BLOCK, Nvfp4Weight
+from kernels.linear import reference as linear_reference
 
 
 @dataclass(slots=True)
@@ -60,6 +63,25 @@ class Builder:
 
     def linear(self, prefix: str, rows: int, columns: int, kind: str) -> Linear:
         built = self.to_linear(prefix, self.reader.linear(prefix, (rows, columns), kind))
+        self.resident_bytes += built.size_bytes
+        self.active_bytes += built.size_bytes
+        return built
+
+    def projections(self, parts: Sequence[tuple[str, int, str]], columns: int) -> Projections:
+        """parts: (prefix, rows, tensor class) of linears over one input."""
+        read = [self.reader.linear(prefix, (rows, columns), kind) for prefix, rows, kind in parts]
+        sizes = [rows for _, rows, _ in parts]
+        one = all(
+            (self.precision == "nvfp4" or stored.format == "nvfp4") and stored.input_scale is None
+            for stored in read
+        ) and not any(rows % NVFP4_BLOCK for rows in sizes)  # fmt: skip
+        if one:
+            weights = [self.nvfp4(p, s) for (p, _, _), s in zip(parts, read, strict=True)]
+            joined = Nvfp4Linear(self.plan.pick(linear_ops.OP), linear_reference.join(weights))
+            built = Projections([joined], sizes)
+        else:
+            linears = [self.to_linear(p, s) for (p, _, _), s in zip(parts, read, strict=True)]
+            built = Projections(linears, sizes)
         self.resident_bytes += built.size_bytes
         self.active_bytes += built.size_bytes
         return built

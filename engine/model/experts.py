@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.checkpoint.weights import StoredLinear
 from engine.errors import CheckpointError
-from engine.model.moe import Experts, Nvfp4Experts, PlainExperts
+from engine.model.moe import Experts, InputScales, Nvfp4Experts, PlainExperts
 from kernels import moe as moe_ops
 from kernels.formats import (
     FP8_TILE,
@@ -59,11 +59,14 @@ class _Stack:
         return self._tensors
 
 
-def build_experts(build: Builder, layer: int, prefix: str) -> tuple[Experts, tuple[float, float]]:
+def build_experts(
+    build: Builder, layer: int, prefix: str
+) -> tuple[Experts, bool, tuple[float, float]]:
     """All experts of one layer.
 
     Returns:
-        the experts, and the smallest stored input_scale of w1/w3 and of w2 (0 where there is none).
+        the experts; whether the shared expert is among them, as the last of the stack; and the
+        smallest stored input_scale of the routed w1/w3 and of w2 (0 where there is none).
 
     Raises:
         CheckpointError: precision is `checkpoint` and the experts of this layer are stored in
@@ -71,46 +74,58 @@ def build_experts(build: Builder, layer: int, prefix: str) -> tuple[Experts, tup
     """
     config = build.config
     hidden, inner = config.hidden_size, config.expert_size
-    kind = build.reader.format_of(f"{prefix}.0.w1", (inner, hidden))
+    kind = build.reader.format_of(f"{prefix}.experts.0.w1", (inner, hidden))
     to_nvfp4 = build.precision == "nvfp4" or kind == "nvfp4"
-    w1, w3, w2 = (_Stack(config.num_experts) for _ in range(3))
-    both = _Stack(config.num_experts, halves=2)
+    shared_kind = build.reader.format_of(f"{prefix}.shared_experts.w1", (inner, hidden))
+    shared = to_nvfp4 and (build.precision == "nvfp4" or shared_kind == "nvfp4")
+    where = [f"{prefix}.experts.{expert}" for expert in range(config.num_experts)]
+    where += [f"{prefix}.shared_experts"] * shared
+    w1, w3, w2 = (_Stack(len(where)) for _ in range(3))
+    both = _Stack(len(where), halves=2)
     targets = ((w1, 0), (w3, 0), (w2, 0)) if to_nvfp4 else ((both, 0), (both, 1), (w2, 0))
-    gsa: tuple[list[Tensor], ...] = ([], [], [])
-    for expert in range(config.num_experts):
-        for (stack, half), found, name in zip(targets, gsa, ("w1", "w3", "w2"), strict=True):
-            where = f"{prefix}.{expert}.{name}"
-            shape = (hidden, inner) if name == "w2" else (inner, hidden)
-            stored = build.reader.linear(where, shape, "experts")
-            if to_nvfp4 and (build.precision == "nvfp4" or stored.format == kind):
-                stack.put(expert, *build.nvfp4(where, stored))
+    gsa: list[list[Tensor | None]] = []
+    for expert, name in enumerate(where):
+        found: list[Tensor | None] = []
+        for (stack, half), part in zip(targets, _PARTS, strict=True):
+            shape = (hidden, inner) if part == "w2" else (inner, hidden)
+            of = "experts" if expert < config.num_experts else "shared expert"
+            stored = build.reader.linear(f"{name}.{part}", shape, of)
+            if to_nvfp4 and (build.precision == "nvfp4" or stored.format == "nvfp4"):
+                stack.put(expert, *build.nvfp4(f"{name}.{part}", stored))
             elif stored.format == kind:
-                stack.put(expert, *_as_held(build, stored, is_half=name != "w2"), half=half)
+                stack.put(expert, *_as_held(build, stored, is_half=part != "w2"), half=half)
             else:
                 raise CheckpointError(
-                    f"{where}: stored as {stored.format}, the layer's first expert as {kind}; "
-                    "load it with --precision nvfp4"
+                    f"{name}.{part}: stored as {stored.format}, the layer's first expert as "
+                    f"{kind}; load it with --precision nvfp4"
                 )
-            if stored.input_scale is not None:
-                found.append(stored.input_scale)
-    w13_gsa, w2_gsa = _input_scales(gsa[0], gsa[1]), _input_scales(gsa[2], gsa[2])
+            found.append(stored.input_scale)
+        gsa.append(found)
+    routed = gsa[: config.num_experts]
+    scales = InputScales(
+        _input_scales([f[0] for f in routed], [f[1] for f in routed]),
+        _input_scales([f[2] for f in routed], [f[2] for f in routed]),
+        gsa[-1][0] if shared else None,
+        gsa[-1][2] if shared else None,
+    )
     if to_nvfp4:
         impl = build.plan.pick(moe_ops.OP)
         weights = impl.prepare(*(Nvfp4Weight(*stack.tensors()) for stack in (w1, w3, w2)))
-        built: Experts = Nvfp4Experts(layer, impl, weights, w13_gsa, w2_gsa, _size(weights))
+        built: Experts = Nvfp4Experts(layer, impl, weights, scales, shared, _size(weights))
     else:
         built = _plain(build, kind, both.tensors(), w2.tensors())
     build.resident_bytes += built.size_bytes
-    build.active_bytes += built.size_bytes * config.top_k // config.num_experts
-    return built, (_smallest(w13_gsa), _smallest(w2_gsa))
+    build.active_bytes += built.size_bytes * (config.top_k + shared) // len(where)
+    return built, shared, (_smallest(scales.w13), _smallest(scales.w2))
 
 
-def _input_scales(first: list[Tensor], second: list[Tensor]) -> Tensor | None:
+def _input_scales(first: list[Tensor | None], second: list[Tensor | None]) -> Tensor | None:
     """[E] scales of an input that two projections share; None where there are none, or where the
     two disagree: such a checkpoint has no one scale for that input."""
-    if not first or not second:
+    known = [scale for scale in (*first, *second) if scale is not None]
+    if len(known) < 2 * len(first):
         return None
-    one, other = torch.stack(first), torch.stack(second)
+    one, other = torch.stack(known[: len(first)]), torch.stack(known[len(first) :])
     return one if one.is_meta or torch.equal(one, other) else None
 
 

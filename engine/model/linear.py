@@ -4,6 +4,7 @@ An `Activation` is the input of one or more projections. It is quantised at most
 that is where the taps see it.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +22,7 @@ class Activation:
 
     Args:
         x: the tensor. mode: where gsa comes from. quantise: the op. tap, layer, site: where to
-            record it, or None.
+            record it, or None. rows: x with its measured gsa, where whoever made x quantised it.
     """
 
     def __init__(
@@ -32,13 +33,14 @@ class Activation:
         tap: TapWriter | None = None,
         layer: int = 0,
         site: str = "",
+        rows: Nvfp4Rows | None = None,
     ) -> None:
         self.x = x
         self.mode = mode
         self._quantise = quantise
         self._tap = tap
         self._place = (layer, site)
-        self._rows: Nvfp4Rows | None = None
+        self._rows = rows
 
     def nvfp4(self, input_scale: Tensor | None = None) -> Nvfp4Rows:
         """The rows in NVFP4; `input_scale` (broadcastable to [T, ..., 1]) counts in mode
@@ -51,8 +53,8 @@ class Activation:
             self._record(rows)
             return rows
         if self._rows is None:
-            self._rows = rows = self._quantise(self.x)
-            self._record(rows)
+            self._rows = self._quantise(self.x)
+        self._record(self._rows)
         return self._rows
 
     def _record(self, rows: Nvfp4Rows) -> None:
@@ -89,6 +91,23 @@ class Nvfp4Linear:
     def __call__(self, act: Activation) -> Tensor:
         out: Tensor = self.impl.run(act.nvfp4(self.input_scale), self.prepared)
         return out
+
+
+class Projections:
+    """Linears over one input, in order. Where all are NVFP4 with no activation scale of their own
+    they are one weight and one launch."""
+
+    def __init__(self, linears: Sequence[Linear], sizes: Sequence[int]) -> None:
+        """One linear that makes all the sizes' rows, or one for each size."""
+        self.linears = linears
+        self.sizes = list(sizes)
+        self.size_bytes = sum(linear.size_bytes for linear in linears)
+
+    def __call__(self, act: Activation) -> Sequence[Tensor]:
+        """-> [T, N_i] each."""
+        if len(self.linears) < len(self.sizes):
+            return self.linears[0](act).split(self.sizes, -1)
+        return [linear(act) for linear in self.linears]
 
 
 class Nvfp4GroupedLinear(Nvfp4Linear):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -84,41 +84,85 @@ class Experts(Protocol):
     def __call__(self, act: Activation, chosen: Routing, step: StepContext) -> Tensor: ...
 
 
+class InputScales(NamedTuple):
+    """Stored activation scales of a layer's experts; None where the checkpoint has none.
+
+    w13, w2: [E] fp32, of the routed ones. shared_w13, shared_w2: 0-d fp32.
+    """
+
+    w13: Tensor | None
+    w2: Tensor | None
+    shared_w13: Tensor | None
+    shared_w2: Tensor | None
+
+
 @dataclass(slots=True)
 class Nvfp4Experts:
-    """W4A4 experts. w13_input_scale, w2_input_scale: [E] fp32 stored activation scales, or None."""
+    """W4A4 experts. shared: the stack's last one is the shared expert."""
 
     layer: int
     impl: Picked
     weights: ExpertWeights
-    w13_input_scale: Tensor | None
-    w2_input_scale: Tensor | None
+    scales: InputScales
+    shared: bool
     size_bytes: int
 
     def __call__(self, act: Activation, chosen: Routing, step: StepContext) -> Tensor:
         ids = chosen.expert_ids
         stored = act.mode == "checkpoint"
-        if stored and self.w13_input_scale is not None:
-            per_choice = act.x.unsqueeze(1).expand(-1, ids.shape[1], -1)
-            rows = step.ops.quantise(per_choice, self.w13_input_scale[ids].unsqueeze(-1))
-            step.record(self.layer, "ffn_in", rows)
-        else:
-            rows = act.nvfp4()
-        mid_gsa = None
-        if stored and self.w2_input_scale is not None:
-            mid_gsa = self.w2_input_scale[ids].unsqueeze(-1)
         out: Tensor
         out, mid = self.impl.run(
-            rows,
+            self._stored_rows(act, ids, step) if stored else act.nvfp4(),
             self.weights,
             ids,
             chosen.expert_weights,
             limit=step.config.swiglu_limit,
-            quantise_mid=lambda hidden: step.ops.quantise(hidden, mid_gsa),
+            quantise_mid=lambda hidden: self._quantise_mid(hidden, ids, stored, step),
+            shared=self.shared,
         )
         if mid is not None:
-            step.record(self.layer, "w2_in", mid)
+            count = ids.shape[1]
+            step.record(self.layer, "w2_in", _choices(mid, slice(None, count)))
+            if self.shared:
+                step.record(self.layer, "shared_w2_in", _choices(mid, slice(count, None)))
         return out
+
+    def _stored_rows(self, act: Activation, ids: Tensor, step: StepContext) -> Nvfp4Rows:
+        """The input once for each choice, by the choice's stored scale; measured where it has
+        none."""
+        scales, measured = self.scales, act.nvfp4()
+        if scales.w13 is None and scales.shared_w13 is None:
+            return measured
+        live = measured.gsa.unsqueeze(1)
+        count = ids.shape[1]
+        gsa = live.expand(-1, count, -1) if scales.w13 is None else scales.w13[ids].unsqueeze(-1)
+        if self.shared:
+            own = live if scales.shared_w13 is None else scales.shared_w13.expand_as(live)
+            gsa = torch.cat((gsa, own), 1)
+        rows: Nvfp4Rows = step.ops.quantise(act.x.unsqueeze(1).expand(-1, gsa.shape[1], -1), gsa)
+        step.record(self.layer, "ffn_in", _choices(rows, slice(None, count)))
+        return rows
+
+    def _quantise_mid(
+        self, hidden: Tensor, ids: Tensor, stored: bool, step: StepContext
+    ) -> Nvfp4Rows:
+        scales, count = self.scales, ids.shape[1]
+        if not stored or (scales.w2 is None and scales.shared_w2 is None):
+            made: Nvfp4Rows = step.ops.quantise(hidden)
+            return made
+        gsa = None if scales.w2 is None else scales.w2[ids].unsqueeze(-1)
+        routed: Nvfp4Rows = step.ops.quantise(hidden[:, :count], gsa)
+        if not self.shared:
+            return routed
+        own = hidden[:, count:]
+        gsa = None if scales.shared_w2 is None else scales.shared_w2.expand_as(own[..., :1])
+        both = zip(routed, step.ops.quantise(own, gsa), strict=True)
+        return Nvfp4Rows(*(torch.cat(pair, 1) for pair in both))
+
+
+def _choices(rows: Nvfp4Rows, which: slice) -> Nvfp4Rows:
+    """Some choices of rows [T, K, ...]."""
+    return Nvfp4Rows(*(part[:, which] for part in rows))
 
 
 @dataclass(slots=True)
@@ -144,22 +188,25 @@ class PlainExperts:
 
 @dataclass(slots=True)
 class Nvfp4MoE:
-    """Router, routed experts and shared expert of one layer; the sum is taken in fp32."""
+    """Router and experts of one layer; the sum is taken in fp32.
+
+    shared: the shared expert, where it is not one of `experts`.
+    """
 
     layer: int
     router: Router
     experts: Experts
-    shared: SharedExpert
+    shared: SharedExpert | None
 
-    def __call__(self, g: Tensor, step: StepContext) -> Tensor:
-        """g [T, H], already normed -> [T, H] fp32."""
-        act = step.activation(g, self.layer, "ffn_in")
+    def __call__(self, act: Activation, step: StepContext) -> Tensor:
+        """[T, H], already normed -> [T, H] fp32."""
         chosen = self.router(act, step)
         if step.tap is not None:
             step.tap.write("expert_ids", chosen.expert_ids[-1], self.layer)
             step.tap.write("expert_weights", chosen.expert_weights[-1], self.layer)
             step.tap.write("router_margin", chosen.margin[-1], self.layer)
-        return self.experts(act, chosen, step) + self.shared(act, step)
+        out = self.experts(act, chosen, step)
+        return out if self.shared is None else out + self.shared(act, step)
 
 
 def _as_rows(x: Tensor) -> Nvfp4Rows:

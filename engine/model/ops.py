@@ -53,6 +53,7 @@ class Ops:
     """The ops without weights of their own; their signatures are the references'."""
 
     quantise: Run
+    round_rows: Run
     dense: Run
     boundary: Run
     head_boundary: Run
@@ -66,6 +67,7 @@ class Ops:
     def resolve(plan: Plan) -> "Ops":
         return Ops(
             quantise=plan.pick(quantise.OP).run,
+            round_rows=plan.pick(quantise.ROUND_OP).run,
             dense=plan.pick(linear.DENSE_OP).run,
             boundary=plan.pick(residual.BOUNDARY_OP).run,
             head_boundary=plan.pick(residual.HEAD_OP).run,

@@ -72,8 +72,10 @@ class StepContext:
         self.window_phases = rope_phases(self.positions, frequencies.window)
         self.compress_phases = rope_phases(self.positions, frequencies.compress)
 
-    def activation(self, x: Tensor, layer: int, site: str) -> Activation:
-        return Activation(x, self.options.gsa, self.ops.quantise, self.tap, layer, site)
+    def activation(
+        self, x: Tensor, layer: int, site: str, rows: Nvfp4Rows | None = None
+    ) -> Activation:
+        return Activation(x, self.options.gsa, self.ops.quantise, self.tap, layer, site, rows)
 
     def record(self, layer: int, site: str, rows: Nvfp4Rows) -> None:
         """Note a quantised activation that did not come from `activation`."""

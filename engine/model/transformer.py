@@ -88,21 +88,22 @@ class Transformer:
         mix: HyperMix | None = None
         for layer, layer_state in zip(self.layers, state.layers, strict=True):
             site, norm = layer.attn_site, layer.attn_norm
-            streams, mix, h = self.ops.boundary(streams, y, mix, site, norm, **rounds)
+            streams, mix, h, rows = self.ops.boundary(streams, y, mix, site, norm, **rounds)
             if tap is not None and layer.index:
                 tap.streams(layer.index - 1, streams[-1])
-            y = layer.attention(h, layer_state, step)
+            act = step.activation(h, layer.index, "attn_in", rows)
+            y = layer.attention(act, layer_state, step)
             site, norm = layer.ffn_site, layer.ffn_norm
-            streams, mix, g = self.ops.boundary(streams, y, mix, site, norm, **rounds)
-            y = layer.moe(g, step)
+            streams, mix, g, rows = self.ops.boundary(streams, y, mix, site, norm, **rounds)
+            y = layer.moe(step.activation(g, layer.index, "ffn_in", rows), step)
         state.position += token_ids.shape[0]
         if not with_logits:
             return None
-        streams, normed = self.ops.head_boundary(
+        streams, normed, rows = self.ops.head_boundary(
             streams, y, mix, self.head_site, self.norm, **rates
         )
         last = config.num_layers - 1
         if tap is not None:
             tap.streams(last, streams[-1])
         # The head has one site of its own; it is recorded with the last layer.
-        return self.head(step.activation(normed, last, "head_in"))
+        return self.head(step.activation(normed, last, "head_in", rows))

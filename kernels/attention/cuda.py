@@ -1,5 +1,5 @@
-"""Launches `cute_inputs` and `cute_attend` for up to 8 tokens in bf16; other shapes run in
-torch."""
+"""Launches `cute_inputs`, and `cute_attend` with `cute_merge`, for up to 8 tokens in bf16; other
+shapes run in torch."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,12 @@ from torch import Tensor
 from kernels.attention import reference
 from kernels.attention.reference import AttentionTap
 from kernels.compiled import KernelLibrary
+from kernels.formats import Nvfp4Rows
 
 MAX_TOKENS = 8
-_HEADS = 4  # of one CTA
-_THREADS = 256
-_SHARED_LIMIT = 200 * 1024
+_CHUNK_ROWS = 32
+_CHUNK_HEADS = 16
+_THREADS = 128
 
 
 def attention_inputs(
@@ -51,53 +52,105 @@ def attend_cached(
     kv: Tensor,
     ring: Tensor,
     position: Tensor,
-    compressed: Tensor | None,
-    visible: Tensor | None,
+    blocks: Tensor | None,
+    chosen: tuple[Tensor, Tensor] | None,
     sink: Tensor,
     cos: Tensor,
     sin: Tensor,
     *,
     window: int,
+    ratio: int,
+    groups: int,
     tap: bool,
-) -> tuple[Tensor, AttentionTap | None]:
-    """As `reference.attend_cached`. Capture-safe."""
+) -> tuple[Tensor, Nvfp4Rows | None, AttentionTap | None]:
+    """As `reference.attend_cached`, with the output quantised by group. Capture-safe."""
     tokens, heads, dim = q.shape
-    extra = 0 if visible is None else visible.shape[1]
-    shared = _HEADS * (window + extra) * 4 + 16
-    shape = heads % _HEADS == 0 and dim % 64 == 0 and shared <= _SHARED_LIMIT
-    if tokens > MAX_TOKENS or q.dtype != torch.bfloat16 or not shape:
+    if tokens > MAX_TOKENS or q.dtype != torch.bfloat16 or dim % 128 or tap and tokens > 1:
         return reference.attend_cached(
-            q, kv, ring, position, compressed, visible, sink, cos, sin, window=window, tap=tap
-        )
-    out = torch.empty_like(q)
+            q, kv, ring, position, blocks, chosen, sink, cos, sin,
+            window=window, ratio=ratio, groups=groups, tap=tap,
+        )  # fmt: skip
+    extra = chosen[0].shape[1] if chosen else 0 if blocks is None else blocks.shape[0]
+    parts = _attend(library, q, kv, ring, position, blocks, chosen, window, extra, ratio, tap)
+    out, rows = _merge(library, q, *parts, sink, cos, sin, window, extra, groups, tap)
+    if not tap:
+        return out, rows, None
+    mean = parts[2].mean(0)
+    compressed = mean[window:-1]
+    return out, rows, AttentionTap(mean[-1], mean[:window].sum(), compressed.sum(), compressed)
+
+
+def _attend(
+    library: KernelLibrary,
+    q: Tensor,
+    kv: Tensor,
+    ring: Tensor,
+    position: Tensor,
+    blocks: Tensor | None,
+    chosen: tuple[Tensor, Tensor] | None,
+    window: int,
+    extra: int,
+    ratio: int,
+    tap: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Partial outputs [T, chunks, A, D], their peak and mass [T, chunks, A, 2], and with tap the
+    weights by row [A, rows + 1], not yet normalised."""
+    tokens, heads, dim = q.shape
+    chunks = -(-(window + extra) // _CHUNK_ROWS)
+    partial = torch.empty(tokens, chunks, heads, dim, device=q.device)
+    stats = torch.empty(tokens, chunks, heads, 2, device=q.device)
     shares = torch.empty(heads if tap else 1, window + extra + 1, device=q.device)
     kernel = library.get(
         "kernels.attention.cute_attend",
         heads=heads,
         dim=dim,
-        rope=2 * cos.shape[-1],
         window=window,
         ring_rows=ring.shape[0],
         extra=extra,
-        per_query=compressed is not None and compressed.dim() == 3,
-        tap=tap and tokens == 1,
+        ratio=ratio,
+        per_query=chosen is not None,
+        tap=tap,
     )
-    arguments = (
-        q,
-        kv,
-        ring,
-        position,
-        ring if compressed is None else compressed,
-        ring if visible is None else visible.contiguous(),
-        sink,
-        cos,
-        sin,
-        out,
-        shares,
+    ids, mask = chosen if chosen else (position, position)
+    rows = ring if blocks is None else blocks
+    shared = (48 * (dim // 2 + 20) + 2 * 16 * 20 + 16 * 33 + 32 + 4) * 4 + 64
+    arguments = (q, kv, ring, position, rows, ids, mask, partial, stats, shares)
+    kernel.launch((-(-heads // _CHUNK_HEADS), chunks, tokens), _THREADS, shared, arguments)
+    return partial, stats, shares
+
+
+def _merge(
+    library: KernelLibrary,
+    q: Tensor,
+    partial: Tensor,
+    stats: Tensor,
+    shares: Tensor,
+    sink: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    window: int,
+    extra: int,
+    groups: int,
+    tap: bool,
+) -> tuple[Tensor, Nvfp4Rows]:
+    """The output [T, A, D], and its NVFP4 rows [T, groups, A*D/groups]; normalises `shares`."""
+    tokens, heads, dim = q.shape
+    out, values = torch.empty_like(q), torch.empty_like(q)
+    gsa = torch.empty(tokens, groups, 1, device=q.device)
+    flushed = torch.empty(tokens, groups, dtype=torch.int32, device=q.device)
+    kernel = library.get(
+        "kernels.attention.cute_merge",
+        heads=heads,
+        dim=dim,
+        rope=2 * cos.shape[-1],
+        groups=groups,
+        window=window,
+        extra=extra,
+        tap=tap,
     )
-    kernel.launch((heads // _HEADS, tokens, 1), _THREADS, shared, arguments)
-    if not tap:
-        return out, None
-    mean = shares.mean(0)
-    rows = mean[window:-1]
-    return out, AttentionTap(mean[-1], mean[:window].sum(), rows.sum(), rows)
+    counters = library.counters(q.device)
+    arguments = (partial, stats, sink, cos, sin, out, values, gsa, flushed, counters, shares)
+    shared = (partial.shape[1] + 4 * dim + 16) * 4 + 64
+    kernel.launch((heads, tokens, 1), _THREADS, shared, arguments)
+    none = library.zero(q.device).expand(tokens, groups)
+    return out, Nvfp4Rows(values.view(tokens, groups, -1), gsa, gsa, none, flushed)

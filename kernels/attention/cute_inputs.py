@@ -37,6 +37,8 @@ def inputs_kernel(
     first = lane * own
     is_kv = head == heads
 
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     numbers = []
     total = Float32(0.0)
     for j in range_constexpr(own):

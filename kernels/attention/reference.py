@@ -57,32 +57,46 @@ def attend_cached(
     kv: Tensor,
     ring: Tensor,
     position: Tensor,
-    compressed: Tensor | None,
-    visible: Tensor | None,
+    blocks: Tensor | None,
+    chosen: tuple[Tensor, Tensor] | None,
     sink: Tensor,
     cos: Tensor,
     sin: Tensor,
     *,
     window: int,
+    ratio: int,
+    groups: int,
     tap: bool,
-) -> tuple[Tensor, AttentionTap | None]:
+) -> tuple[Tensor, None, AttentionTap | None]:
     """Attention of a chunk over the ring, itself and the compressed rows, rotated back.
 
     Args:
         q: [T, A, D], kv: [T, D], from `attention_inputs`.
         ring: [R, D], R >= window - 1 + T for the kernels; the chunk's rows are stored in it.
         position: 0-d int64 of the first token.
-        compressed, visible: as in `attend`.
+        blocks: [C, D] compressed rows, block w of positions w*ratio .. w*ratio + ratio-1; None
+        where a layer has none.
+        chosen: ids [T, K] int64 and which of them count [T, K] bool; None: every block that has
+        ended at or before the query.
+        groups: output groups, for implementations that quantise the output by group.
 
     Returns:
-        [T, A, D] in q.dtype, its rotary dims turned back by the query's own phases, and the tap.
+        [T, A, D] in q.dtype, its rotary dims turned back by the query's own phases; that output as
+        NVFP4 rows [T, groups, A*D/groups] where an implementation makes them, else None; the tap.
     """
     past = position - (window - 1) + torch.arange(window - 1, device=kv.device)
     rows = torch.cat((ring[past % ring.shape[0]], kv))
     store_rows(ring, kv, position)
     seen = window_visible(q.shape[0], window, position)
+    compressed = visible = None
+    if blocks is not None and chosen is not None:
+        compressed, visible = blocks[chosen[0]], chosen[1]
+    elif blocks is not None:
+        ended = (position + torch.arange(q.shape[0], device=kv.device) + 1) // ratio
+        compressed = blocks
+        visible = torch.arange(blocks.shape[0], device=kv.device) < ended[:, None]
     out, record = attend(q, rows, seen, compressed, visible, sink, tap)
-    return rotate(out, cos, sin, inverse=True), record
+    return rotate(out, cos, sin, inverse=True), None, record
 
 
 def attend(

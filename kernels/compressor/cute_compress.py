@@ -48,6 +48,8 @@ def compress_kernel(
     smem = cutlass.utils.SmemAllocator()
     parts = smem.allocate_tensor(Float32, cute.make_layout(warps), 16)
     mixed = smem.allocate_tensor(Float32, cute.make_layout(dim), 16)
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     first = ptx.load_i64_low_at(position)
     for token in range_constexpr(tokens):
         here = first + token

@@ -11,7 +11,7 @@ def choose_blocks(
     q: Tensor,
     head_weights: Tensor,
     keys: Tensor,
-    positions: Tensor,
+    position: Tensor,
     cos: Tensor,
     sin: Tensor,
     *,
@@ -24,17 +24,33 @@ def choose_blocks(
 
     Args:
         q: [T, a*d] fp32 projections. head_weights: [T, a] fp32, projections without their scale.
-        keys: [C, d] index keys. positions: [T]. fp4: round as the cache does.
+        keys: [C, d] index keys. position: 0-d int64 of the first query. fp4: round as the cache
+        does.
 
     Returns:
         ids [T, top_k] int64 and chosen [T, top_k] bool, as `select_blocks`.
     """
+    scores = choice_scores(q, head_weights, keys, cos, sin, fp4=fp4, dtype=dtype)
+    positions = position + torch.arange(q.shape[0], device=q.device)
+    return select_blocks(scores, (positions + 1) // ratio, top_k)
+
+
+def choice_scores(
+    q: Tensor,
+    head_weights: Tensor,
+    keys: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    fp4: bool,
+    dtype: torch.dtype,
+) -> Tensor:
+    """[T, C] fp32 scores that `choose_blocks` ranks; arguments as there."""
     heads, width = head_weights.shape[1], keys.shape[1]
     queries = rotate(q.to(dtype).unflatten(-1, (heads, width)), cos, sin)
     if fp4:
         queries = index_round_trip(queries)
-    scores = index_scores(queries, keys, head_weights * (width * heads) ** -0.5)
-    return select_blocks(scores, (positions + 1) // ratio, top_k)
+    return index_scores(queries, keys, head_weights * (width * heads) ** -0.5)
 
 
 def index_scores(q: Tensor, keys: Tensor, head_weights: Tensor) -> Tensor:

@@ -18,6 +18,15 @@ def linear_cases(b: Bench) -> Cases:
 
         yield f"N {n} K {k} rows {tokens}", check
 
+    def joined() -> tuple[float, float]:
+        rows = quantise_nvfp4_rows(b.randn(1, 1024))
+        weight = linear.join([b.weight(n, 1024) for n in (96, 16, 512)])
+        low = rows._replace(values=rows.values.bfloat16())
+        found = linear_cuda.nvfp4_linear(b.library, low, weight)
+        return near(found, linear.nvfp4_linear(rows, weight), FP32_LIMIT)
+
+    yield "three joined projections", joined
+
 
 def grouped_cases(b: Bench) -> Cases:
     for groups, n, k, tokens in [(8, 1024, 4096, 1), (2, 128, 256, 3), (16, 64, 4096, 2)]:

@@ -12,6 +12,7 @@ MAX_ROWS = 8
 CHUNK = 128
 BF16_STEP = 256
 BF16_WARPS = 8
+_FEWEST_CTAS = 256
 
 
 def warps_for(columns: int, most: int = 8) -> int:
@@ -19,6 +20,17 @@ def warps_for(columns: int, most: int = 8) -> int:
     chunks = columns // CHUNK
     most = 16 if chunks > 8 * most else most
     return max(w for w in range(1, most + 1) if chunks % w == 0)
+
+
+def tiling(rows_out: int, columns: int, groups: int) -> tuple[int, int]:
+    """(warps a tile, tiles a CTA): up to 8 chunks a warp and 8 warps a CTA, as long as the CTAs
+    outnumber the SMs."""
+    chunks = columns // CHUNK
+    warps = next(w for w in range(1, 65) if chunks % w == 0 and chunks // w <= 8)
+    tiles = max(1, 8 // warps)
+    while tiles > 1 and -(-rows_out // (16 * tiles)) * groups < _FEWEST_CTAS:
+        tiles //= 2
+    return warps, tiles
 
 
 def nvfp4_linear(library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
@@ -61,7 +73,7 @@ def _launch(
     library: KernelLibrary, rows: Nvfp4Rows, weight: Nvfp4Weight, out: Tensor, groups: int
 ) -> None:
     tokens, columns, rows_out = rows.values.shape[0], rows.values.shape[-1], out.shape[-1]
-    warps = warps_for(columns)
+    warps, tiles = tiling(rows_out, columns, groups)
     kernel = library.get(
         "kernels.linear.cute_gemv",
         rows_out=rows_out,
@@ -69,8 +81,10 @@ def _launch(
         groups=groups,
         tokens=tokens,
         warps=warps,
+        tiles=tiles,
+        tile_scales=weight.scale_2.dim() == 1 and groups == 1,
     )
-    shared = tokens * (columns // 2 + 4) * 4 + warps * tokens * 64 + 16
+    shared = tokens * (columns // 2 + 4) * 4 + warps * tiles * tokens * 64 + 16
     arguments = (
         weight.packed,
         weight.scale,
@@ -79,4 +93,5 @@ def _launch(
         rows.gsa.contiguous(),
         out,
     )
-    kernel.launch(((rows_out + 15) // 16, groups, 1), warps * 32, shared, arguments)
+    grid = (-(-rows_out // (16 * tiles)), groups, 1)
+    kernel.launch(grid, warps * tiles * 32, shared, arguments)

@@ -30,6 +30,8 @@ def bf16_kernel(
     tile, _, _ = cute.arch.block_idx()
     lane, warp = thread % 32, thread // 32
     row = tile * WARPS + warp
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     sums = cute.make_rmem_tensor((tokens,), Float32)
     sums.fill(0.0)
     source = weight + Int64(cutlass.min(row, Int32(rows_out - 1))) * (columns // 2) + lane * 4

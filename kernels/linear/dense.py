@@ -10,17 +10,20 @@ import torch
 from torch import Tensor
 
 from kernels.formats import Nvfp4Rows, Nvfp4Weight, nvfp4_values
+from kernels.linear.reference import scale_by_row
 
 
 class DenseWeight(NamedTuple):
-    """values: [..., N, K] fp32 code * block scale. scale_2: [...] fp32."""
+    """values: [..., N, K] fp32 code * block scale. scale_2: [...] fp32, or [N] for joined ones."""
 
     values: Tensor
     scale_2: Tensor
 
 
 def prepare(weight: Nvfp4Weight) -> DenseWeight:
-    return DenseWeight(nvfp4_values(weight.packed, weight.scale), weight.scale_2)
+    plain = weight.packed.dim() == 2
+    scale_2 = scale_by_row(weight.scale_2) if plain else weight.scale_2
+    return DenseWeight(nvfp4_values(weight.packed, weight.scale), scale_2)
 
 
 def nvfp4_linear(rows: Nvfp4Rows, weight: DenseWeight) -> Tensor:

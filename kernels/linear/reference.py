@@ -4,10 +4,13 @@ y = gsa * scale_2 * sum_k values_x * values_w with fp32 accumulation (architectu
 scales multiply the sum, so doubling one doubles the result exactly.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from kernels.formats import (
+    NVFP4_BLOCK,
     Nvfp4Rows,
     Nvfp4Weight,
     dequantise_fp8_block,
@@ -23,10 +26,30 @@ def prepare(weight: Nvfp4Weight) -> Nvfp4Weight:
     return weight
 
 
+def scale_by_row(scale_2: Tensor) -> Tensor:
+    """0-d as it is; [N/16] -> [N]."""
+    return scale_2 if scale_2.dim() == 0 else scale_2.repeat_interleave(NVFP4_BLOCK)
+
+
+def join(weights: Sequence[Nvfp4Weight]) -> Nvfp4Weight:
+    """Projections [N_i, K] of one input as one [sum N_i, K]; every N_i a multiple of 16."""
+    tiles = [weight.packed.shape[0] // NVFP4_BLOCK for weight in weights]
+    return Nvfp4Weight(
+        torch.cat([weight.packed for weight in weights]),
+        torch.cat([weight.scale.view(torch.uint8) for weight in weights]).view(
+            weights[0].scale.dtype
+        ),
+        torch.cat([w.scale_2.expand(count) for w, count in zip(weights, tiles, strict=True)]),
+    )
+
+
 def nvfp4_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:
-    """[T, K] rows and [N, K] weight -> [T, N] fp32."""
+    """[T, K] rows and [N, K] weight -> [T, N] fp32.
+
+    weight.scale_2 is one for all rows, or one per 16 rows, [N/16], of projections joined in one.
+    """
     product = rows.values.float() @ nvfp4_values(weight.packed, weight.scale).T
-    return product * (rows.gsa * weight.scale_2)
+    return product * (rows.gsa * scale_by_row(weight.scale_2))
 
 
 def nvfp4_grouped_linear(rows: Nvfp4Rows, weight: Nvfp4Weight) -> Tensor:

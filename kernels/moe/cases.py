@@ -14,20 +14,20 @@ def experts_cases(b: Bench) -> Cases:
         (9, 4096, 2048, 6),
         (7, 7168, 3072, 6),
     ]:
-        for stored in (False, True):
+        for stored, shared in ((False, False), (True, False), (False, True), (True, True)):
 
             def check(
                 experts: int = experts, hidden: int = hidden, inner: int = inner,
-                top_k: int = top_k, stored: bool = stored,
+                top_k: int = top_k, stored: bool = stored, shared: bool = shared,
             ) -> tuple[float, float]:  # fmt: skip
                 sizes = [(inner, hidden), (inner, hidden), (hidden, inner)]
                 weights = moe.prepare_packed(*(b.weight(experts, *size) for size in sizes))
-                ids, mix = b.distinct_ids(1, experts, top_k), b.randn(1, top_k).abs()
+                ids, mix = b.distinct_ids(1, experts - shared, top_k), b.randn(1, top_k).abs()
                 x = b.randn(1, hidden, scale=3.0)
                 rows = quantise_nvfp4_rows(x)
                 if stored:
-                    gsa = (b.randn(1, top_k, 1).abs() + 1) * 1e-3
-                    rows = quantise_nvfp4_rows(x.unsqueeze(1).expand(-1, top_k, -1), gsa)
+                    gsa = (b.randn(1, top_k + shared, 1).abs() + 1) * 1e-3
+                    rows = quantise_nvfp4_rows(x.unsqueeze(1).expand(-1, top_k + shared, -1), gsa)
                 low = rows._replace(values=rows.values.bfloat16())
                 middle: list[Tensor] = []
 
@@ -38,7 +38,7 @@ def experts_cases(b: Bench) -> Cases:
 
                 arguments = (weights, ids, mix)
                 found, _ = moe_cuda.experts(
-                    b.library, low, *arguments, limit=10.0, quantise_mid=keep
+                    b.library, low, *arguments, limit=10.0, quantise_mid=keep, shared=shared
                 )
 
                 def same(hidden: Tensor) -> object:
@@ -47,7 +47,16 @@ def experts_cases(b: Bench) -> Cases:
                     return quantise_nvfp4_rows(middle[0])
 
                 expected: list[Tensor] = []
-                whole, _ = moe.experts(rows, *arguments, limit=10.0, quantise_mid=same)  # type: ignore[arg-type]
+                whole, _ = moe.experts(
+                    rows,
+                    *arguments,
+                    limit=10.0,
+                    quantise_mid=same,
+                    shared=shared,  # type: ignore[arg-type]
+                )
                 return near([found, middle[0]], [whole, expected[0]], FP32_LIMIT)
 
-            yield f"E {experts} H {hidden} I {inner} top-{top_k} stored gsa {stored}", check
+            yield (
+                f"E {experts} H {hidden} I {inner} top-{top_k} stored gsa {stored} shared {shared}",
+                check,
+            )

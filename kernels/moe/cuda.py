@@ -19,15 +19,18 @@ def experts(
     *,
     limit: float,
     quantise_mid: Quantise,
+    shared: bool = False,
 ) -> tuple[Tensor, Nvfp4Rows | None]:
     """As `reference.experts`. Capture-safe for one token."""
     tokens, choices = expert_ids.shape
+    choices += shared
     columns, inner = rows.values.shape[-1], weights.w13.shape[1] // 2
     if tokens > 1 or columns % CHUNK or inner % CHUNK:
         return reference.experts(
-            rows, weights, expert_ids, expert_weights, limit=limit, quantise_mid=quantise_mid
-        )
-    hidden = _up(library, rows, weights, expert_ids, expert_weights, limit)
+            rows, weights, expert_ids, expert_weights,
+            limit=limit, quantise_mid=quantise_mid, shared=shared,
+        )  # fmt: skip
+    hidden = _up(library, rows, weights, expert_ids, expert_weights, choices, limit)
     mid = quantise_mid(hidden)
     return _down(library, mid, weights, expert_ids), mid
 
@@ -38,10 +41,11 @@ def _up(
     weights: ExpertWeights,
     expert_ids: Tensor,
     expert_weights: Tensor,
+    choices: int,
     limit: float,
 ) -> Tensor:
-    """[1, K, I] fp32: gate and up of the chosen experts, clamped, times the routing weight."""
-    choices, columns = expert_ids.shape[1], rows.values.shape[-1]
+    """[1, choices, I] fp32: gate and up of the experts, clamped, times the routing weight."""
+    columns = rows.values.shape[-1]
     inner = weights.w13.shape[1] // 2
     hidden = torch.empty(1, choices, inner, device=rows.values.device)
     warps = warps_for(columns)
@@ -53,6 +57,8 @@ def _up(
         choices=choices,
         per_choice=rows.values.dim() == 3,
         warps=warps,
+        experts=weights.w13.shape[0],
+        routed=expert_ids.shape[1],
     )
     shared = columns * 2 + warps * 64 + 16
     arguments = (
@@ -73,8 +79,8 @@ def _up(
 def _down(
     library: KernelLibrary, mid: Nvfp4Rows, weights: ExpertWeights, expert_ids: Tensor
 ) -> Tensor:
-    """[1, H] fp32: the chosen experts' outputs, added."""
-    choices, inner = expert_ids.shape[1], mid.values.shape[-1]
+    """[1, H] fp32: the experts' outputs, added."""
+    choices, inner = mid.values.shape[-2:]
     rows_out = weights.w2.shape[1]
     out = torch.empty(1, rows_out, device=mid.values.device)
     warps = warps_for(inner)
@@ -85,6 +91,8 @@ def _down(
         columns=inner,
         choices=choices,
         warps=warps,
+        experts=weights.w2.shape[0],
+        routed=expert_ids.shape[1],
     )
     shared = choices * inner * 2 + warps * 64 + 16
     arguments = (

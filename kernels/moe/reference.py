@@ -1,4 +1,4 @@
-"""Routed experts in plain torch (architecture.md 3.7).
+"""The experts of a layer in plain torch, routed and shared (architecture.md 3.7).
 
 Expert(x): a = min(w1 x, limit), b = clamp(w3 x, -limit, limit), v = silu(a) * b * routing weight,
 out = w2 v. The routing weight multiplies before w2, whose input is quantised.
@@ -77,14 +77,17 @@ def experts(
     *,
     limit: float,
     quantise_mid: Quantise,
+    shared: bool = False,
 ) -> tuple[Tensor, Nvfp4Rows | None]:
     """Weighted sum of each token's experts.
 
     Args:
         rows: the layer's input, values [T, H] with one gsa for all experts, or [T, K, H] where the
-            chosen experts have scales of their own.
+            experts have scales of their own.
         expert_ids: [T, K] int64 in range. expert_weights: [T, K] fp32.
         quantise_mid: w2's input [..., I] fp32, whose last-but-one axis is the choice, -> rows.
+        shared: the last expert of the stack is taken by every token too, with weight 1, as one more
+            choice behind the others.
 
     Returns:
         [T, H] fp32, and w2's input rows for one token (None for more, where nothing records them).
@@ -92,6 +95,11 @@ def experts(
     One token reads its own experts only; more tokens walk over all experts, each of which sees
     every row, with weight 0 where it was not chosen.
     """
+    if shared:
+        last = torch.full_like(expert_ids[:, :1], weights.w13.shape[0] - 1)
+        expert_ids = torch.cat((expert_ids, last), 1)
+        one = torch.ones_like(expert_weights[:, :1])
+        expert_weights = torch.cat((expert_weights, one), 1)
     if expert_ids.shape[0] == 1:
         return _one_token(rows, weights, expert_ids[0], expert_weights[0], limit, quantise_mid)
     return _all_experts(rows, weights, expert_ids, expert_weights, limit, quantise_mid), None

@@ -2,9 +2,10 @@
 
 import torch
 
-from kernels.checking import Bench, Cases, bits
+from kernels.checking import BF16_LIMIT, Bench, Cases, bits, near
 from kernels.formats import quantise_nvfp4_rows
 from kernels.quantise import cuda as quantise_cuda
+from kernels.quantise import reference
 
 
 def quantise_cases(b: Bench) -> Cases:
@@ -42,3 +43,25 @@ def quantise_cases(b: Bench) -> Cases:
         return bits(quantise_cuda.quantise_rows(b.library, x, gsa), quantise_nvfp4_rows(x, gsa))
 
     yield "gsa from the checkpoint", stored
+
+
+def round_cases(b: Bench) -> Cases:
+    for tokens, columns, normed in [
+        (1, 1024, True),
+        (3, 128, True),
+        (1, 8192, False),
+        (8, 256, False),
+    ]:
+
+        def check(
+            tokens: int = tokens, columns: int = columns, normed: bool = normed
+        ) -> tuple[float, float]:
+            x, norm = b.randn(tokens, columns), b.randn(columns) if normed else None
+            options = {"eps": 1e-6, "dtype": torch.bfloat16}
+            plain, rows = quantise_cuda.round_rows(b.library, x, norm, **options)  # type: ignore[arg-type]
+            expected, _ = reference.round_rows(x, norm, **options)  # type: ignore[arg-type]
+            same, _ = bits(rows, quantise_nvfp4_rows(plain))
+            error, limit = near(plain, expected, BF16_LIMIT)
+            return max(error, same), limit
+
+        yield f"rows {tokens} K {columns} normed {normed}", check

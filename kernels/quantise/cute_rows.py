@@ -1,9 +1,10 @@
 """NVFP4 quantisation of activation rows in one launch, gsa on the device.
 
 One CTA of 256 threads takes a row: every thread owns whole 16-blocks, the row's largest magnitude
-is reduced through shared memory, then scales and codes are made in registers. Values leave as bf16,
-where code times block scale is exact. Reads the row once, writes it once; bit-equal to
-`kernels.formats.quantise_nvfp4_rows`.
+is reduced through shared memory, then scales and codes are made in registers. With `rounds_first` a
+row is rounded to bf16 before, normed where `normed` is set, and leaves in that form too. Values
+leave as bf16, where code times block scale is exact. Reads the row once, writes it once; bit-equal
+to `kernels.formats.quantise_nvfp4_rows`.
 """
 
 import cuda.bindings.driver as cuda
@@ -12,32 +13,41 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.runtime import make_ptr
 
+from kernels import cute_nvfp4 as nvfp4
 from kernels import cute_ptx as ptx
 
 THREADS = 256
-BLOCK = 16
+BLOCK = nvfp4.BLOCK
 
 
 @cute.kernel
 def quantise_rows_kernel(
     x: cute.Pointer,
     stored: cute.Pointer,
+    norm: cute.Pointer,
+    plain: cute.Pointer,
     values: cute.Pointer,
     used: cute.Pointer,
     live: cute.Pointer,
     saturated: cute.Pointer,
     flushed: cute.Pointer,
+    eps: Float32,
     columns: cutlass.Constexpr,
     is_bf16: cutlass.Constexpr,
     from_checkpoint: cutlass.Constexpr,
+    rounds_first: cutlass.Constexpr,
+    normed: cutlass.Constexpr,
 ):
     thread, _, _ = cute.arch.thread_idx()
     row, _, _ = cute.arch.block_idx()
     lane, warp = thread % 32, thread // 32
     smem = cutlass.utils.SmemAllocator()
     partial = smem.allocate_tensor(Float32, cute.make_layout(8), byte_alignment=16)
+    squares = smem.allocate_tensor(Float32, cute.make_layout(8), byte_alignment=16)
     counts = smem.allocate_tensor(Int32, cute.make_layout((2, 8)), byte_alignment=16)
     rounds = (columns // BLOCK + THREADS - 1) // THREADS
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     words = BLOCK // 2 if const_expr(is_bf16) else BLOCK
 
     held = []
@@ -54,11 +64,35 @@ def quantise_rows_kernel(
                     numbers.extend(ptx.bf16x2_to_f32(raw[j]))
                 else:
                     numbers.append(ptx.as_f32(raw[j]))
-        largest = Float32(0.0)
-        for j in range_constexpr(BLOCK):
-            largest = ptx.max_magnitude(largest, numbers[j])
+        if const_expr(rounds_first and not is_bf16):
+            numbers = [ptx.through_bf16(number) for number in numbers]
         held.append(numbers)
-        amax.append(largest)
+
+    if const_expr(normed):
+        total = Float32(0.0)
+        for i in range_constexpr(rounds):
+            part = Float32(0.0)
+            for number in held[i]:
+                part += number * number
+            if Int32(i * THREADS) + thread < columns // BLOCK:
+                total += part
+        for o in range_constexpr(5):
+            total += cute.arch.shuffle_sync_bfly(total, offset=16 >> o)
+        if lane == 0:
+            squares[warp] = total
+        cute.arch.sync_threads()
+        total = Float32(0.0)
+        for i in range_constexpr(8):
+            total += squares[i]
+        rho = ptx.rsqrt(total * (1.0 / columns) + eps)
+        for i in range_constexpr(rounds):
+            block = cutlass.min(Int32(i * THREADS) + thread, Int32(columns // BLOCK - 1))
+            for j in range_constexpr(BLOCK):
+                weight = ptx.load_weight_f32(norm + (block * BLOCK + j))
+                held[i][j] = ptx.through_bf16(held[i][j] * rho * weight)
+
+    for i in range_constexpr(rounds):
+        amax.append(nvfp4.block_peak(held[i]))
 
     peak = Float32(0.0)
     for i in range_constexpr(rounds):
@@ -70,7 +104,7 @@ def quantise_rows_kernel(
     cute.arch.sync_threads()
     for i in range_constexpr(8):
         peak = ptx.max_magnitude(peak, partial[i])
-    gsa_live = ptx.divide(peak, Float32(2688.0))
+    gsa_live = ptx.divide(peak, Float32(nvfp4.GSA_DIVISOR))
     gsa = gsa_live
     if const_expr(from_checkpoint):
         gsa = ptx.load_f32(stored + row)
@@ -79,29 +113,21 @@ def quantise_rows_kernel(
     under = Int32(0)
     for i in range_constexpr(rounds):
         block = Int32(i * THREADS) + thread
-        raw_scale = ptx.divide(amax[i], gsa * 6.0)
-        if amax[i] == 0.0:
-            raw_scale = Float32(0.0)
-        scale = ptx.round_e4m3(raw_scale)
-        if block < columns // BLOCK:
-            if raw_scale > 464.0:
-                over += 1
-            if scale == 0.0 and amax[i] > 0.0:
-                under += 1
-        step = scale * gsa
-        packed = []
-        for j in range_constexpr(BLOCK // 2):
-            pair = []
-            for k in range_constexpr(2):
-                number = ptx.round_e2m1(ptx.divide(held[i][2 * j + k], step)) * scale
-                if step == 0.0:
-                    number = Float32(0.0) * scale
-                pair.append(number)
-            packed.append(ptx.f32_to_bf16x2(pair[0], pair[1]))
+        scale, saturates, flushes = nvfp4.block_scale(amax[i], gsa)
+        packed = nvfp4.quantised_words(held[i], scale, gsa)
         if block < columns // BLOCK:
             target = values + (cutlass.Int64(row) * (columns // BLOCK) + block) * (BLOCK // 2)
             ptx.store_128(target, packed[0], packed[1], packed[2], packed[3])
             ptx.store_128(target + 4, packed[4], packed[5], packed[6], packed[7])
+            if const_expr(rounds_first):
+                words_out = []
+                for j in range_constexpr(BLOCK // 2):
+                    words_out.append(ptx.f32_to_bf16x2(held[i][2 * j], held[i][2 * j + 1]))
+                there = plain + (cutlass.Int64(row) * (columns // BLOCK) + block) * (BLOCK // 2)
+                ptx.store_128(there, words_out[0], words_out[1], words_out[2], words_out[3])
+                ptx.store_128(there + 4, words_out[4], words_out[5], words_out[6], words_out[7])
+            over += saturates
+            under += flushes
     for o in range_constexpr(5):
         over += cute.arch.shuffle_sync_bfly(over, offset=16 >> o)
         under += cute.arch.shuffle_sync_bfly(under, offset=16 >> o)
@@ -125,39 +151,37 @@ def quantise_rows_kernel(
 def quantise_rows(
     x: cute.Pointer,
     stored: cute.Pointer,
+    norm: cute.Pointer,
+    plain: cute.Pointer,
     values: cute.Pointer,
     used: cute.Pointer,
     live: cute.Pointer,
     saturated: cute.Pointer,
     flushed: cute.Pointer,
+    eps: Float32,
     rows: Int32,
     stream: cuda.CUstream,
     columns: cutlass.Constexpr,
     is_bf16: cutlass.Constexpr,
     from_checkpoint: cutlass.Constexpr,
+    rounds_first: cutlass.Constexpr,
+    normed: cutlass.Constexpr,
 ):
     quantise_rows_kernel(
-        x, stored, values, used, live, saturated, flushed, columns, is_bf16, from_checkpoint
-    ).launch(grid=[rows, 1, 1], block=[THREADS, 1, 1], stream=stream)
+        x, stored, norm, plain, values, used, live, saturated, flushed, eps, columns, is_bf16,
+        from_checkpoint, rounds_first, normed,
+    ).launch(grid=[rows, 1, 1], block=[THREADS, 1, 1], stream=stream)  # fmt: skip
 
 
-def build(options: str, columns: int, is_bf16: bool, from_checkpoint: bool):
+def build(options: str, **static):
     """Compile without a GPU; pointers are placeholders."""
 
-    def pointer(kind, align=16):
+    def pointer(kind, align=4):
         return make_ptr(kind, 16, cute.AddressSpace.gmem, assumed_align=align)
 
-    small = [pointer(Float32, 4), pointer(Float32, 4), pointer(Int32, 4), pointer(Int32, 4)]
+    f32, i32, row = pointer(Float32), pointer(Int32), pointer(Int32, 16)
+    names = ("columns", "is_bf16", "from_checkpoint", "rounds_first", "normed")
     return cute.compile(
-        quantise_rows,
-        pointer(Int32),
-        pointer(Float32, 4),
-        pointer(Int32),
-        *small,
-        Int32(1),
-        cuda.CUstream(0),
-        columns,
-        is_bf16,
-        from_checkpoint,
-        options=options,
-    )
+        quantise_rows, row, f32, f32, row, row, f32, f32, i32, i32, Float32(0.0), Int32(1),
+        cuda.CUstream(0), *[static[name] for name in names], options=options,
+    )  # fmt: skip

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels.compiled import KernelLibrary
+from kernels.formats import Nvfp4Rows
 from kernels.residual import reference
 from kernels.residual.reference import HyperMix, HyperSite
 
@@ -22,7 +23,7 @@ def boundary(
     iterations: int,
     eps: float,
     norm_eps: float,
-) -> tuple[Tensor, HyperMix, Tensor]:
+) -> tuple[Tensor, HyperMix, Tensor, Nvfp4Rows | None]:
     """As `reference.boundary`. Capture-safe."""
     if not _fits(streams):
         return reference.boundary(
@@ -31,11 +32,11 @@ def boundary(
     tokens, count, _ = streams.shape
     post = torch.empty(tokens, count, device=streams.device)
     comb = torch.empty(tokens, count, count, device=streams.device)
-    made, h = _launch(
+    made, h, rows = _launch(
         library, streams, y, mix, site, norm, post, comb, eps, norm_eps, iterations, False
     )
     # The mix of the kernel keeps `pre` to itself: nothing after it needs it.
-    return made, HyperMix(post, post, comb), h
+    return made, HyperMix(post, post, comb), h, rows
 
 
 def head_boundary(
@@ -48,7 +49,7 @@ def head_boundary(
     *,
     eps: float,
     norm_eps: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Nvfp4Rows | None]:
     """As `reference.head_boundary`. Capture-safe."""
     if not _fits(streams):
         return reference.head_boundary(streams, y, mix, site, norm, eps=eps, norm_eps=norm_eps)
@@ -75,11 +76,14 @@ def _launch(
     norm_eps: float,
     iterations: int,
     is_head: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Nvfp4Rows]:
     tokens, count, hidden = streams.shape
     streams, device = streams.contiguous(), streams.device
     made = torch.empty_like(streams)
     h = torch.empty(tokens, hidden, dtype=streams.dtype, device=device)
+    values = torch.empty_like(h)
+    gsa = torch.empty(tokens, 1, device=device)
+    flushed = torch.empty(tokens, dtype=torch.int32, device=device)
     mixes, slices = site.fn.shape[0], hidden // CHANNELS
     parts = torch.empty(tokens, slices, mixes + 1, device=device)
     kernel = library.get(
@@ -103,12 +107,17 @@ def _launch(
         post,
         comb,
         h,
+        values,
+        gsa,
+        flushed,
         parts,
         library.counters(device),
         float(eps),
         float(norm_eps),
     )
     threads = CHANNELS * count
-    shared = (mixes + 1) * (threads // 32 + 1) * 4 + (count + threads // 32 + 1) * 4 + 80
-    kernel.launch((slices, tokens, 1), threads, shared, arguments)
-    return made, h
+    floats = (mixes + 1) * (threads // 32 + 2) + count + 3 * threads // 32
+    kernel.launch((slices, tokens, 1), threads + 32, floats * 4 + 96, arguments)
+    # A measured gsa covers the row: nothing saturates.
+    none = torch.zeros_like(flushed) if tokens > 1 else library.zero(device)
+    return made, h, Nvfp4Rows(values, gsa, gsa, none, flushed)

@@ -1,9 +1,10 @@
-"""What stands between two sublayers as one launch: expand, mix, collapse, norm.
+"""What stands between two sublayers as one launch: expand, mix, collapse, norm, quantise.
 
 A CTA owns 64 channels of all streams of one token: it puts the last output into them, writes them,
-and takes its part of the site's dot products. The CTA that finishes last adds the parts in order,
-makes the mixes (Sinkhorn on S*S lanes of one warp), collapses the streams and norms. Sums run in a
-fixed order, so results repeat. Bytes: (2S + S*S) * S * H * 4 + 2 * S * H * 2 + 6 H a token.
+and takes its part of the site's dot products. The CTA that finishes last adds the parts in order;
+then one warp makes the mixes of the next boundary (Sinkhorn) while the others collapse the streams,
+norm the row and quantise it to NVFP4. Sums run in a fixed order, so results repeat.
+Bytes: (2S + S*S) * S * H * 4 + 2 * S * H * 2 + 8 H a token.
 """
 
 import cuda.bindings.driver as cuda
@@ -12,39 +13,169 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.runtime import make_ptr
 
+from kernels import cute_nvfp4 as nvfp4
 from kernels import cute_ptx as ptx
 
 CHANNELS = 64
 
 
 @cute.jit
-def _sinkhorn(
-    logit: Float32, iterations: cutlass.Constexpr, eps: Float32, count: cutlass.Constexpr
+def _mixes(
+    mixed: cute.Tensor,
+    rho: Float32,
+    base: cute.Pointer,
+    site_scale: cute.Pointer,
+    post: cute.Pointer,
+    comb: cute.Pointer,
+    eps: Float32,
+    count: cutlass.Constexpr,
+    iterations: cutlass.Constexpr,
 ):
-    """One entry a lane of a [count, count] matrix, row-major; -> nearly doubly stochastic."""
-    peak = logit
-    for o in range_constexpr(count.bit_length() - 1):
-        peak = cutlass.max(peak, cute.arch.shuffle_sync_bfly(peak, offset=1 << o))
-    entry = ptx.exp(logit - peak)
-    entry = ptx.divide(entry, _line_sum(entry, 1, count)) + eps
-    entry = ptx.divide(entry, _line_sum(entry, count, count) + eps)
+    """post and the Sinkhorn-balanced comb of one token, by one warp; every lane holds the whole
+    [count, count] matrix, so that no sum needs a shuffle."""
+    lane = cute.arch.lane_idx()
+    if lane < count:
+        z = mixed[count + lane] * rho * ptx.load_f32(site_scale + 1)
+        z = ptx.sigmoid(z + ptx.load_f32(base + count + lane)) * 2.0
+        ptx.store_f32(post + lane, z)
+    scale = ptx.load_f32(site_scale + 2)
+    entries = cute.make_rmem_tensor((count * count,), Float32)
+    for j in range_constexpr(count):
+        row = []
+        for k in range_constexpr(count):
+            cell = 2 * count + j * count + k
+            row.append(mixed[cell] * rho * scale + ptx.load_f32(base + cell))
+        peak = row[0]
+        for k in range_constexpr(count - 1):
+            peak = cutlass.max(peak, row[k + 1])
+        for k in range_constexpr(count):
+            entries[j * count + k] = ptx.exp(row[k] - peak)
+    _balance(entries, 0, count, Float32(0.0))
+    for i in range_constexpr(count * count):
+        entries[i] = entries[i] + eps
+    _balance(entries, 1, count, eps)
     for _ in cutlass.range(iterations - 1):
-        entry = ptx.divide(entry, _line_sum(entry, 1, count) + eps)
-        entry = ptx.divide(entry, _line_sum(entry, count, count) + eps)
-    return entry
+        _balance(entries, 0, count, eps)
+        _balance(entries, 1, count, eps)
+    if lane == 0:
+        for i in range_constexpr(count * count):
+            ptx.store_f32(comb + i, entries[i])
 
 
-def _line_sum(entry, first, count):
-    """Sum over a row (first = 1) or a column (first = count) of the lanes' matrix."""
-    for o in range(count.bit_length() - 1):
-        entry = entry + cute.arch.shuffle_sync_bfly(entry, offset=first << o)
-    return entry
+def _balance(entries, axis, count, eps):
+    """Divide every row (axis 0) or column (axis 1) by its sum plus eps."""
+    for line in range(count):
+        at = [line * count + i if axis == 0 else i * count + line for i in range(count)]
+        total = entries[at[0]]
+        for i in at[1:]:
+            total = total + entries[i]
+        inverse = ptx.reciprocal(total + eps)
+        for i in at:
+            entries[i] = entries[i] * inverse
 
 
 def _warp_sum(value):
     for o in range(5):
         value = value + cute.arch.shuffle_sync_bfly(value, offset=16 >> o)
     return value
+
+
+@cute.jit
+def _row(
+    streams: cute.Pointer,
+    pre: cute.Tensor,
+    norm: cute.Pointer,
+    h: cute.Pointer,
+    values: cute.Pointer,
+    gsa_out: cute.Pointer,
+    flushed: cute.Pointer,
+    scratch: cute.Tensor,
+    norm_eps: Float32,
+    hidden: cutlass.Constexpr,
+    count: cutlass.Constexpr,
+    threads: cutlass.Constexpr,
+):
+    """Collapse, norm and quantise one token with `threads` threads; they meet at barrier 1.
+
+    streams: bf16 [count, hidden], written by this launch. scratch: shared [3, threads / 32].
+    """
+    thread, _, _ = cute.arch.thread_idx()
+    lane, warp = thread % 32, thread // 32
+    blocks = hidden // nvfp4.BLOCK
+    rounds = (blocks + threads - 1) // threads
+    rows = []
+    total = Float32(0.0)
+    for i in range_constexpr(rounds):
+        # A thread past the end repeats the last block: it adds nothing and stores nothing.
+        block = cutlass.min(Int32(i * threads) + thread, Int32(blocks - 1))
+        raw = []
+        for j in range_constexpr(count):
+            at = streams + (j * hidden + block * nvfp4.BLOCK)
+            raw.append((ptx.load_128_l2(at), ptx.load_128_l2(at + 8)))
+        sums = [Float32(0.0)] * nvfp4.BLOCK
+        for j in range_constexpr(count):
+            numbers = nvfp4.block_numbers_bf16(*raw[j])
+            sums = [sums[k] + pre[j] * numbers[k] for k in range(nvfp4.BLOCK)]
+        part = Float32(0.0)
+        for k in range_constexpr(nvfp4.BLOCK):
+            sums[k] = ptx.through_bf16(sums[k])
+            part += sums[k] * sums[k]
+        if Int32(i * threads) + thread < blocks:
+            total += part
+        rows.append(sums)
+    total = _warp_sum(total)
+    if lane == 0:
+        scratch[0, warp] = total
+    cute.arch.barrier(barrier_id=1, number_of_threads=threads)
+    total = Float32(0.0)
+    for w in range_constexpr(threads // 32):
+        total += scratch[0, w]
+    rho = ptx.rsqrt(total * (1.0 / hidden) + norm_eps)
+
+    peak = Float32(0.0)
+    amax = []
+    for i in range_constexpr(rounds):
+        block = cutlass.min(Int32(i * threads) + thread, Int32(blocks - 1))
+        for k in range_constexpr(nvfp4.BLOCK):
+            weight = ptx.load_weight_f32(norm + (block * nvfp4.BLOCK + k))
+            rows[i][k] = ptx.through_bf16(rows[i][k] * rho * weight)
+        amax.append(nvfp4.block_peak(rows[i]))
+        peak = ptx.max_magnitude(peak, amax[i])
+    for o in range_constexpr(5):
+        peak = ptx.max_magnitude(peak, cute.arch.shuffle_sync_bfly(peak, offset=16 >> o))
+    if lane == 0:
+        scratch[1, warp] = peak
+    cute.arch.barrier(barrier_id=1, number_of_threads=threads)
+    for w in range_constexpr(threads // 32):
+        peak = ptx.max_magnitude(peak, scratch[1, w])
+    gsa = ptx.divide(peak, Float32(nvfp4.GSA_DIVISOR))
+
+    under = Int32(0)
+    for i in range_constexpr(rounds):
+        block = Int32(i * threads) + thread
+        scale, _, flushes = nvfp4.block_scale(amax[i], gsa)
+        packed = nvfp4.quantised_words(rows[i], scale, gsa)
+        plain = []
+        for k in range_constexpr(nvfp4.BLOCK // 2):
+            plain.append(ptx.f32_to_bf16x2(rows[i][2 * k], rows[i][2 * k + 1]))
+        if block < blocks:
+            first = block * nvfp4.BLOCK
+            ptx.store_128(h + first, plain[0], plain[1], plain[2], plain[3])
+            ptx.store_128(h + first + 8, plain[4], plain[5], plain[6], plain[7])
+            ptx.store_128(values + first, packed[0], packed[1], packed[2], packed[3])
+            ptx.store_128(values + first + 8, packed[4], packed[5], packed[6], packed[7])
+            under += flushes
+    for o in range_constexpr(5):
+        under += cute.arch.shuffle_sync_bfly(under, offset=16 >> o)
+    if lane == 0:
+        scratch[2, warp] = Float32(under)
+    cute.arch.barrier(barrier_id=1, number_of_threads=threads)
+    if thread == 0:
+        count_under = Float32(0.0)
+        for w in range_constexpr(threads // 32):
+            count_under += scratch[2, w]
+        ptx.store_f32(gsa_out, gsa)
+        ptx.store_32(flushed, Int32(count_under))
 
 
 @cute.kernel
@@ -61,6 +192,9 @@ def boundary_kernel(
     post: cute.Pointer,
     comb: cute.Pointer,
     h: cute.Pointer,
+    values: cute.Pointer,
+    gsa: cute.Pointer,
+    flushed: cute.Pointer,
     parts: cute.Pointer,
     finished: cute.Pointer,
     eps: Float32,
@@ -73,41 +207,52 @@ def boundary_kernel(
 ):
     thread, _, _ = cute.arch.thread_idx()
     slice_id, token, _ = cute.arch.block_idx()
-    threads = CHANNELS * count
+    threads = CHANNELS * count  # and one more warp, for the mixes
     warps = threads // 32
     lane, warp = thread % 32, thread // 32
     mixes = count if const_expr(is_head) else count * (count + 2)
     slices = hidden // CHANNELS
     smem = cutlass.utils.SmemAllocator()
-    sums = smem.allocate_tensor(Float32, cute.make_layout((mixes + 1, warps)), 16)
+    sums = smem.allocate_tensor(Float32, cute.make_layout((mixes + 1, warps + 1)), 16)
     mixed = smem.allocate_tensor(Float32, cute.make_layout(mixes + 1), 16)
     pre = smem.allocate_tensor(Float32, cute.make_layout(count), 16)
-    squares = smem.allocate_tensor(Float32, cute.make_layout(warps), 16)
+    scratch = smem.allocate_tensor(Float32, cute.make_layout((3, warps)), 16)
     last = smem.allocate_tensor(Int32, cute.make_layout(1), 16)
 
-    stream, channel = thread // CHANNELS, slice_id * CHANNELS + thread % CHANNELS
+    # The extra warp repeats the last stream's channels here: the same values to the same places.
+    stream = cutlass.min(thread // CHANNELS, Int32(count - 1))
+    channel = slice_id * CHANNELS + thread % CHANNELS
     row = token * (count * hidden)
+    flat = stream * hidden + channel
+    weights = []
+    for r in range_constexpr(mixes):
+        weights.append(ptx.load_weight_f32(fn + r * (count * hidden) + flat))
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     value = Float32(0.0)
     if const_expr(expand):
+        olds, factors = [], []
         for j in range_constexpr(count):
-            old = ptx.load_bf16(streams + (row + j * hidden + channel))
-            factor = ptx.load_f32(comb_in + (token * count * count + j * count + stream))
-            value += factor * old
+            olds.append(ptx.load_bf16(streams + (row + j * hidden + channel)))
+            at = token * count * count + j * count + stream
+            factors.append(ptx.load_f32(comb_in + at))
         made = ptx.through_bf16(ptx.load_f32(y + token * hidden + channel))
-        value += ptx.load_f32(post_in + token * count + stream) * made
-        value = ptx.through_bf16(value)
+        factor = ptx.load_f32(post_in + token * count + stream)
+        for j in range_constexpr(count):
+            value += factors[j] * olds[j]
+        value = ptx.through_bf16(value + factor * made)
     else:
-        value = ptx.load_bf16(streams + (row + stream * hidden + channel))
-    ptx.store_bf16(new_streams + (row + stream * hidden + channel), value)
+        value = ptx.load_bf16(streams + (row + flat))
+    ptx.store_bf16(new_streams + (row + flat), value)
 
-    flat = stream * hidden + channel
-    for r in range_constexpr(mixes):
-        part = _warp_sum(value * ptx.load_f32(fn + r * (count * hidden) + flat))
-        if lane == 0:
-            sums[r, warp] = part
-    part = _warp_sum(value * value)
+    products = [value * weights[r] for r in range(mixes)] + [value * value]
+    for o in range_constexpr(5):
+        for r in range_constexpr(mixes + 1):
+            other = cute.arch.shuffle_sync_bfly(products[r], offset=16 >> o)
+            products[r] = products[r] + other
     if lane == 0:
-        sums[mixes, warp] = part
+        for r in range_constexpr(mixes + 1):
+            sums[r, warp] = products[r]
     cute.arch.sync_threads()
     if thread < mixes + 1:
         total = Float32(0.0)
@@ -122,51 +267,53 @@ def boundary_kernel(
 
     if last[0] == slices - 1:
         ptx.fence_device()
-        if thread < mixes + 1:
-            total = Float32(0.0)
-            for s in cutlass.range(slices):
-                total += ptx.load_f32_l2(parts + ((token * slices + s) * (mixes + 1) + thread))
-            mixed[thread] = total
+        adders = 8 if const_expr(slices % 8 == 0) else count
+        column = cutlass.min(thread // adders, Int32(mixes))
+        loaded = []
+        for i in range_constexpr(slices // adders):
+            part = token * slices + i * adders + thread % adders
+            loaded.append(ptx.load_f32_l2(parts + (part * (mixes + 1) + column)))
+        total = Float32(0.0)
+        for i in range_constexpr(slices // adders):
+            total += loaded[i]
+        for o in range_constexpr(adders.bit_length() - 1):
+            total += cute.arch.shuffle_sync_bfly(total, offset=1 << o)
+        if thread < (mixes + 1) * adders and thread % adders == 0:
+            mixed[column] = total
         cute.arch.sync_threads()
-        if warp == 0:
-            rho = ptx.rsqrt(mixed[mixes] * (1.0 / (count * hidden)) + norm_eps)
+        rho = ptx.rsqrt(mixed[mixes] * (1.0 / (count * hidden)) + norm_eps)
+        if warp < warps:
             if lane < count:
                 z = mixed[lane] * rho * ptx.load_f32(site_scale) + ptx.load_f32(base + lane)
                 pre[lane] = ptx.sigmoid(z) + eps
-            if const_expr(not is_head):
-                if lane < count:
-                    z = mixed[count + lane] * rho * ptx.load_f32(site_scale + 1)
-                    z = ptx.sigmoid(z + ptx.load_f32(base + count + lane)) * 2.0
-                    ptx.store_f32(post + token * count + lane, z)
-                cell = 2 * count + lane % (count * count)
-                logit = mixed[cell] * rho * ptx.load_f32(site_scale + 2)
-                logit += ptx.load_f32(base + cell)
-                entry = _sinkhorn(logit, iterations, eps, count)
-                if lane < count * count:
-                    ptx.store_f32(comb + (token * count * count + lane), entry)
-        cute.arch.sync_threads()
-        rounds = hidden // threads
-        collapsed = cute.make_rmem_tensor((rounds,), Float32)
-        total = Float32(0.0)
-        for i in cutlass.range(rounds, unroll=4):
-            at = i * threads + thread
-            u = Float32(0.0)
-            for j in range_constexpr(count):
-                u += pre[j] * ptx.load_bf16_l2(new_streams + (row + j * hidden + at))
-            u = ptx.through_bf16(u)
-            collapsed[i] = u
-            total += u * u
-        part = _warp_sum(total)
-        if lane == 0:
-            squares[warp] = part
-        cute.arch.sync_threads()
-        total = Float32(0.0)
-        for w in range_constexpr(warps):
-            total += squares[w]
-        rho = ptx.rsqrt(total * (1.0 / hidden) + norm_eps)
-        for i in cutlass.range(rounds, unroll=4):
-            at = i * threads + thread
-            ptx.store_bf16(h + token * hidden + at, collapsed[i] * rho * ptx.load_f32(norm + at))
+            cute.arch.barrier(barrier_id=1, number_of_threads=threads)
+            _row(
+                new_streams + row,
+                pre,
+                norm,
+                h + token * hidden,
+                values + token * hidden,
+                gsa + token,
+                flushed + token,
+                scratch,
+                norm_eps,
+                hidden,
+                count,
+                threads,
+            )
+        if const_expr(not is_head):
+            if warp == warps:
+                _mixes(
+                    mixed,
+                    rho,
+                    base,
+                    site_scale,
+                    post + token * count,
+                    comb + token * count * count,
+                    eps,
+                    count,
+                    iterations,
+                )
 
 
 @cute.jit
@@ -183,6 +330,9 @@ def boundary(
     post: cute.Pointer,
     comb: cute.Pointer,
     h: cute.Pointer,
+    values: cute.Pointer,
+    gsa: cute.Pointer,
+    flushed: cute.Pointer,
     parts: cute.Pointer,
     finished: cute.Pointer,
     eps: Float32,
@@ -196,61 +346,25 @@ def boundary(
     is_head: cutlass.Constexpr,
 ):
     boundary_kernel(
-        streams,
-        y,
-        post_in,
-        comb_in,
-        fn,
-        base,
-        site_scale,
-        norm,
-        new_streams,
-        post,
-        comb,
-        h,
-        parts,
-        finished,
-        eps,
-        norm_eps,
-        hidden,
-        count,
-        iterations,
-        expand,
+        streams, y, post_in, comb_in, fn, base, site_scale, norm, new_streams, post, comb, h,
+        values, gsa, flushed, parts, finished, eps, norm_eps, hidden, count, iterations, expand,
         is_head,
-    ).launch(grid=[hidden // CHANNELS, tokens, 1], block=[CHANNELS * count, 1, 1], stream=stream)
+    ).launch(
+        grid=[hidden // CHANNELS, tokens, 1], block=[CHANNELS * count + 32, 1, 1], stream=stream
+    )  # fmt: skip
 
 
-def build(options: str, hidden: int, count: int, iterations: int, expand: bool, is_head: bool):
+def build(options: str, **static):
     """Compile without a GPU; pointers are placeholders."""
 
-    def pointer(kind, align):
+    def pointer(kind, align=4):
         return make_ptr(kind, 16, cute.AddressSpace.gmem, assumed_align=align)
 
-    bf16, f32 = pointer(cutlass.BFloat16, 2), pointer(Float32, 4)
+    f32, bf16 = pointer(Float32), pointer(cutlass.BFloat16, 2)
+    row = pointer(cutlass.BFloat16, 16)
+    names = ("hidden", "count", "iterations", "expand", "is_head")
     return cute.compile(
-        boundary,
-        bf16,
-        f32,
-        f32,
-        f32,
-        f32,
-        f32,
-        f32,
-        f32,
-        bf16,
-        f32,
-        f32,
-        bf16,
-        f32,
-        pointer(Int32, 4),
-        Float32(0.0),
-        Float32(0.0),
-        Int32(1),
-        cuda.CUstream(0),
-        hidden,
-        count,
-        iterations,
-        expand,
-        is_head,
-        options=options,
-    )
+        boundary, bf16, f32, f32, f32, f32, f32, f32, f32, row, f32, f32, row, row, f32,
+        pointer(Int32), f32, pointer(Int32), Float32(0.0), Float32(0.0), Int32(1),
+        cuda.CUstream(0), *[static[name] for name in names], options=options,
+    )  # fmt: skip

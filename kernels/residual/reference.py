@@ -37,7 +37,7 @@ def boundary(
     iterations: int,
     eps: float,
     norm_eps: float,
-) -> tuple[Tensor, HyperMix, Tensor]:
+) -> tuple[Tensor, HyperMix, Tensor, None]:
     """What stands between two sublayers: put the last one's output into the streams, then make the
     next one's input from them.
 
@@ -46,12 +46,13 @@ def boundary(
         first. site, norm: of the sublayer after.
 
     Returns:
-        the new streams, the next sublayer's mix, and its normed input [T, H] in the streams' dtype.
+        the new streams, the next sublayer's mix, its normed input [T, H] in the streams' dtype, and
+        that input quantised to NVFP4 where an implementation makes it on the way, else None.
     """
     if y is not None and mix is not None:
         streams = hyper_expand(streams, y.to(streams.dtype), mix)
     mix = hyper_mix(streams, site, iterations=iterations, eps=eps, norm_eps=norm_eps)
-    return streams, mix, rms_norm(hyper_collapse(streams, mix.pre), norm, norm_eps)
+    return streams, mix, rms_norm(hyper_collapse(streams, mix.pre), norm, norm_eps), None
 
 
 def head_boundary(
@@ -63,12 +64,13 @@ def head_boundary(
     *,
     eps: float,
     norm_eps: float,
-) -> tuple[Tensor, Tensor]:
-    """After the last sublayer: the final streams and the head's normed input [T, H]."""
+) -> tuple[Tensor, Tensor, None]:
+    """After the last sublayer: the final streams and the head's normed input [T, H]; and None, as
+    `boundary`."""
     streams = hyper_expand(streams, y.to(streams.dtype), mix)
     mixes = _stream_dot(streams, site.fn, norm_eps)
     collapsed = hyper_collapse(streams, torch.sigmoid(mixes * site.scale + site.base) + eps)
-    return streams, rms_norm(collapsed, norm, norm_eps)
+    return streams, rms_norm(collapsed, norm, norm_eps), None
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

@@ -95,6 +95,8 @@ def topk_kernel(
     choices: cutlass.Constexpr,
 ):
     row, _, _ = cute.arch.block_idx()
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     smem = cutlass.utils.SmemAllocator()
     scores = smem.allocate_tensor(Float32, cute.make_layout(experts), 16)
     picked = smem.allocate_tensor(Float32, cute.make_layout((2, choices + 1)), 16)
@@ -155,6 +157,8 @@ def fused_kernel(
             base = Int64(row)
             words.append(ptx.load_weight_128(weight + base * (columns // 8) + (k // 8 + t * 4)))
             scales.append(ptx.load_weight_16(scale + base * (columns // 32) + (k // 32 + t)))
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
     for token in range_constexpr(tokens):
         for i in range_constexpr((columns // 8 + warps * 32 - 1) // (warps * 32)):
             part = i * (warps * 32) + thread

@@ -15,7 +15,15 @@ from kernels.errors import KernelError
 pytest.importorskip("cutlass")
 ROWS = Spec(
     "kernels.quantise.cute_rows",
-    (("columns", 256), ("from_checkpoint", False), ("is_bf16", True)),
+    tuple(
+        {
+            "columns": 256,
+            "from_checkpoint": False,
+            "is_bf16": True,
+            "normed": False,
+            "rounds_first": False,
+        }.items()
+    ),
 )
 
 

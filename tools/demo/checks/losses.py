@@ -55,9 +55,8 @@ def without_compressed(model: Transformer) -> AbstractContextManager[None]:
     """No layer sees a compressed row; window and sink stay."""
     attend = model.ops.attend
 
-    def near_only(q, kv, window, position, rows, visible, *rest, **named):
-        hidden = None if visible is None else torch.zeros_like(visible)
-        return attend(q, kv, window, position, rows, hidden, *rest, **named)
+    def near_only(q, kv, ring, position, blocks, chosen, *rest, **named):
+        return attend(q, kv, ring, position, None, None, *rest, **named)
 
     return changed_op(model, "attend", near_only)
 
@@ -66,7 +65,8 @@ def random_blocks(model: Transformer) -> AbstractContextManager[None]:
     """The indexer's choice replaced by as many random blocks of the past."""
     generator = torch.Generator().manual_seed(1)
 
-    def choose(q, weights, keys, positions, *rest, ratio, top_k, **named):
+    def choose(q, weights, keys, position, *rest, ratio, top_k, **named):
+        positions = position + torch.arange(q.shape[0])
         score = torch.rand(len(positions), keys.shape[0], generator=generator)
         seen = torch.arange(keys.shape[0]) < ((positions + 1) // ratio)[:, None]
         best = score.masked_fill(~seen, -1.0).topk(min(top_k, keys.shape[0]), -1)

@@ -45,7 +45,7 @@ def recall(
     found = Recall([0] * (len(BUCKETS) - 1), [0] * (len(BUCKETS) - 1))
     encoder = WireEncoder(tokenizer)
     for _ in range(sheets):
-        facts = notes.unrelated_facts(rng, rng.randint(90, 150))
+        facts = notes.unrelated_facts(rng, rng.randint(90, 190))
         lines = [f"- {fact.statement}" for fact in facts]
         sheet = encoder.ids([control(BOS), text("Notes:\n" + "\n".join(lines))])  # system text
         sheet = sheet[:1960]

@@ -1,0 +1,171 @@
+"""`dsv4chat inspect DIR`: what a checkpoint is and needs, and what is wrong with it.
+
+From config.json, the index and the shards' headers alone: no weights are read and no torch is
+needed, so it takes seconds at most.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint.census import Census, Placed, take_census
+from engine.checkpoint.index import scan
+from engine.errors import CheckpointError, ConfigError
+from engine.model.config import ModelConfig
+
+WORKSPACE_BYTES = 2 << 30  # graphs, prefill tiles, the driver
+_GPUS = {"H100 80 GB": 80e9, "RTX PRO 6000 96 GB": 96e9, "H200 141 GB": 141e9,
+         "B200 180 GB": 180e9, "B300 288 GB": 288e9}  # fmt: skip
+_BF16, _F32 = 2, 4
+
+
+def inspect(folder: Path) -> dict[str, Any]:
+    """Everything that --json prints; `problems` says, a line each, why it cannot be loaded.
+
+    Raises:
+        CheckpointError, ConfigError: there is nothing to look at, or it is another model.
+    """
+    config = ModelConfig.load(folder)
+    infos, problems = scan(folder)
+    census = take_census(config, infos, str(folder))
+    # A broken shard explains its missing tensors: only its own line is shown.
+    problems = problems or census.problems
+    needs = {precision: _needs(config, census, precision) for precision in ("nvfp4", "checkpoint")}
+    kv = _kv_bytes(config, 1000)
+    return {
+        "folder": str(folder),
+        "model": f"DeepSeek-V4, {config.num_layers} layers, hidden {config.hidden_size}, "
+        f"{config.num_experts} experts, {config.top_k} a token",
+        "formats": _formats(census),
+        "parameters": sum(_count(placed.parameter.shape) for placed in census.placed),
+        "bytes_on_disk": sum(info.size_bytes for info in infos.values()),
+        "ignored": {what: len(names) for what, names in census.ignored.items()},
+        "needs": needs,
+        "kv_bytes_per_1000_tokens": kv,
+        "max_context": config.max_context,
+        "fits": _fits(config, needs["nvfp4"]["resident_bytes"]),
+        "problems": problems,
+    }
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _formats(census: Census) -> dict[str, str]:
+    """Tensor class -> formats of its linears, with their spelling."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for parameter, layout, _ in census.placed:
+        if layout is not None:
+            found[parameter.kind].add(f"{layout.format} ({layout.spelling})")
+    return {kind: ", ".join(sorted(names)) for kind, names in found.items()}
+
+
+def _held(placed: Placed, precision: str) -> int:
+    """Bytes of a parameter on the device."""
+    parameter, layout, stored = placed
+    count = _count(parameter.shape)
+    if layout is not None:
+        packed = count // 2 + count // 16 + _F32
+        gate = count * _BF16 if parameter.kind == "router gate" else 0
+        return gate + (packed if precision == "nvfp4" or layout.format == "nvfp4" else stored)
+    return count * _F32 if parameter.role == "vector" else stored
+
+
+def _needs(config: ModelConfig, census: Census, precision: str) -> dict[str, int]:
+    """resident_bytes: weights on the device. bytes_per_token: weights that one token reads."""
+    resident = per_token = 0
+    for placed in census.placed:
+        size = _held(placed, precision)
+        resident += size
+        if placed.parameter.name == "embed.weight" or placed.parameter.role == "table":
+            continue  # a token reads one row
+        routed = placed.parameter.kind == "experts"
+        per_token += size * config.top_k // config.num_experts if routed else size
+    return {"resident_bytes": resident, "bytes_per_token": per_token}
+
+
+def _kv_bytes(config: ModelConfig, tokens: int) -> int:
+    """Cache rows that `tokens` of context add, in bf16; the windows are constant."""
+    total = 0
+    for layer, ratio in enumerate(config.compress_ratios):
+        if ratio:
+            width = config.head_dim + config.index_head_dim * config.has_indexer(layer)
+            total += tokens * width * _BF16 // ratio
+    return total
+
+
+def _fits(config: ModelConfig, resident: int) -> list[dict[str, Any]]:
+    """Per GPU, whether the weights fit in NVFP4, and the longest context beside them."""
+    here = _this_gpu()
+    gpus = here or _GPUS
+    rows = []
+    for name, memory in gpus.items():
+        room = memory - resident - WORKSPACE_BYTES
+        per_token = max(_kv_bytes(config, 1000) / 1000, 1)
+        context = int(min(max(room / per_token, 0), config.max_context))
+        rows.append({"gpu": name, "here": bool(here), "fits": room > 0, "context": context})
+    return rows
+
+
+def _this_gpu() -> dict[str, float]:
+    """Name -> bytes of the first GPU of this machine; empty without one."""
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    if not found:
+        return {}
+    name, _, mebibytes = found[0].rpartition(",")
+    return {name: float(mebibytes) * (1 << 20)}
+
+
+def show(found: dict[str, Any]) -> None:
+    print(f"{found['folder']}\n{found['model']}")
+    print(f"parameters  {found['parameters'] / 1e9:,.3f} billion, "
+          f"{found['bytes_on_disk'] / 1e9:,.2f} GB on disk")  # fmt: skip
+    for kind, formats in found["formats"].items():
+        print(f"  {kind:<16}{formats}")
+    for what, count in found["ignored"].items():
+        print(f"  left out: {count} tensors of the {what}")
+    for precision, needs in found["needs"].items():
+        print(f"--precision {precision:<12}{needs['resident_bytes'] / 1e9:>9,.2f} GB resident, "
+              f"{needs['bytes_per_token'] / 1e9:,.3f} GB read a token")  # fmt: skip
+    print(f"context     {found['kv_bytes_per_1000_tokens'] / 1e6:,.2f} MB for 1,000 tokens, "
+          f"at most {found['max_context']:,} tokens")  # fmt: skip
+    for row in found["fits"]:
+        text = f"fits, context up to {row['context']:,}" if row["fits"] else "does not fit"
+        print(f"  {row['gpu']:<20}{'this machine: ' if row['here'] else ''}{text}")
+    for problem in found["problems"]:
+        print(f"problem     {problem}")
+    if not found["problems"]:
+        print("no problem found: every tensor has one use, every parameter one source")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="dsv4chat inspect", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    try:
+        found = inspect(args.folder)
+    except (CheckpointError, ConfigError) as error:
+        print(f"dsv4chat: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        print(json.dumps(found))
+    else:
+        show(found)
+    return 1 if found["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
