@@ -13,7 +13,7 @@ from collections import defaultdict
 
 import torch
 
-from engine.bench import _fill, read_rate
+from engine.bench import fill, read_rate
 from engine.checkpoint import geometry
 from engine.loading import kernel_library
 from engine.model.build import build_model
@@ -33,7 +33,7 @@ def short(name: str) -> str:
 
 def profile(runner: Runner, at: int, options: StepOptions, layers: int) -> None:
     runner.rewind(0, [])
-    _fill(runner, [3] * (at - 1))
+    fill(runner, [3] * (at - 1))
     runner.begin(3, Sampling(temperature=0), 0)
     for _ in range(8):
         runner.step(options)

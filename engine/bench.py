@@ -49,7 +49,7 @@ def measure(
     ids = [3 + i % (vocab - 3) for i in range(prompt)]
     prefill_rate = None
     if filled:
-        _fill(runner, ids[:-1])
+        fill(runner, ids[:-1])
     else:
         start = time.perf_counter()
         runner.prefill(ids[:-1], options, lambda done: True)
@@ -76,7 +76,7 @@ def measure(
     }
 
 
-def _fill(runner: Runner, ids: list[int]) -> None:
+def fill(runner: Runner, ids: list[int]) -> None:
     """Pretend that `ids` were run: noise in every cache row."""
     for tensor in runner.state.tensors():
         if tensor.is_floating_point():

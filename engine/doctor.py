@@ -11,8 +11,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +24,7 @@ import torch
 from engine.checkpoint.files import CheckpointFiles
 from engine.checkpoint.layouts import to_nvidia
 from engine.checkpoint.synthetic import MemoryTensors, random_parameters, small_config
+from engine.gpus import query_gpus
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
 from engine.precompile import precompile
@@ -115,10 +114,7 @@ def _gpu() -> dict[str, str]:
 
 
 def _driver() -> str:
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    return "\n".join(query_gpus("driver_version"))
 
 
 def _library(device: torch.device, say: Callable[[str], None]) -> KernelLibrary:

@@ -6,8 +6,7 @@ needed, so it takes seconds at most.
 
 import argparse
 import json
-import shutil
-import subprocess
+import math
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from engine.checkpoint.census import Census, Placed, take_census
 from engine.checkpoint.index import scan
 from engine.errors import CheckpointError, ConfigError
+from engine.gpus import query_gpus
 from engine.model.config import ModelConfig
 
 WORKSPACE_BYTES = 2 << 30  # graphs, prefill tiles, the driver
@@ -36,28 +36,20 @@ def inspect(folder: Path) -> dict[str, Any]:
     # A broken shard explains its missing tensors: only its own line is shown.
     problems = problems or census.problems
     needs = {precision: _needs(config, census, precision) for precision in ("nvfp4", "checkpoint")}
-    kv = _kv_bytes(config, 1000)
     return {
         "folder": str(folder),
         "model": f"DeepSeek-V4, {config.num_layers} layers, hidden {config.hidden_size}, "
         f"{config.num_experts} experts, {config.top_k} a token",
         "formats": _formats(census),
-        "parameters": sum(_count(placed.parameter.shape) for placed in census.placed),
+        "parameters": sum(math.prod(placed.parameter.shape) for placed in census.placed),
         "bytes_on_disk": sum(info.size_bytes for info in infos.values()),
         "ignored": {what: len(names) for what, names in census.ignored.items()},
         "needs": needs,
-        "kv_bytes_per_1000_tokens": kv,
+        "kv_bytes_per_1000_tokens": _kv_bytes(config, 1000),
         "max_context": config.max_context,
         "fits": _fits(config, needs["nvfp4"]["resident_bytes"]),
         "problems": problems,
     }
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _formats(census: Census) -> dict[str, str]:
@@ -70,25 +62,28 @@ def _formats(census: Census) -> dict[str, str]:
 
 
 def _held(placed: Placed, precision: str) -> int:
-    """Bytes of a parameter on the device."""
+    """Bytes of a parameter on the device, as the builder holds it; of the gate the NVFP4 form."""
     parameter, layout, stored = placed
-    count = _count(parameter.shape)
-    if layout is not None:
-        packed = count // 2 + count // 16 + _F32
-        gate = count * _BF16 if parameter.kind == "router gate" else 0
-        return gate + (packed if precision == "nvfp4" or layout.format == "nvfp4" else stored)
-    return count * _F32 if parameter.role == "vector" else stored
+    count = math.prod(parameter.shape)
+    if layout is None:
+        return count * _F32 if parameter.role == "vector" else stored
+    if "nvfp4" in (precision, layout.format) or parameter.kind == "router gate":
+        return count // 2 + count // 16 + _F32
+    is_o_a = parameter.prefix.endswith(".wo_a")  # kept in bf16, and its input unquantised
+    return count * _BF16 if is_o_a or layout.format == "float" else stored
 
 
 def _needs(config: ModelConfig, census: Census, precision: str) -> dict[str, int]:
     """resident_bytes: weights on the device. bytes_per_token: weights that one token reads."""
     resident = per_token = 0
     for placed in census.placed:
-        size = _held(placed, precision)
+        parameter, size = placed.parameter, _held(placed, precision)
         resident += size
-        if placed.parameter.name == "embed.weight" or placed.parameter.role == "table":
+        if parameter.kind == "router gate":
+            resident += math.prod(parameter.shape) * _BF16  # for the router path bf16
+        if parameter.name == "embed.weight" or parameter.role == "table":
             continue  # a token reads one row
-        routed = placed.parameter.kind == "experts"
+        routed = parameter.kind == "experts"
         per_token += size * config.top_k // config.num_experts if routed else size
     return {"resident_bytes": resident, "bytes_per_token": per_token}
 
@@ -118,10 +113,7 @@ def _fits(config: ModelConfig, resident: int) -> list[dict[str, Any]]:
 
 def _this_gpu() -> dict[str, float]:
     """Name -> bytes of the first GPU of this machine; empty without one."""
-    if shutil.which("nvidia-smi") is None:
-        return {}
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    found = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    found = query_gpus("name,memory.total")
     if not found:
         return {}
     name, _, mebibytes = found[0].rpartition(",")

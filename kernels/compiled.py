@@ -26,7 +26,7 @@ import torch
 from kernels.errors import KernelError
 
 DSL_VERSION = "4.8.1"  # the pin of pyproject.toml; a kernel of another compiler is another kernel
-_SHARED_SOURCES = ("kernels.cute_ptx", "kernels.cute_fp4", "kernels.cute_nvfp4")
+_SHARED_SOURCES = tuple(f"kernels.cute_{part}" for part in ("ptx", "warp", "fp4", "nvfp4"))
 _COUNTERS = 256
 _COMPILE_TIMEOUT_S = 180
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

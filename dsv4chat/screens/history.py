@@ -1,7 +1,7 @@
 """All conversations, newest first; what is typed searches them, thinking included."""
 
+import asyncio
 import time
-from concurrent.futures import Future
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -65,7 +65,7 @@ class HistoryScreen(ModalScreen[str | None]):
     async def _list(self, words: str, keep: str | None = None) -> None:
         """Show what matches; `keep` stays highlighted if it is still there."""
         try:
-            self.entries = await _result(self.store.search(words))
+            self.entries = await asyncio.wrap_future(self.store.search(words))
         except StoreError as error:
             self._state(f"⚠ {error}")
             return
@@ -179,12 +179,6 @@ class HistoryScreen(ModalScreen[str | None]):
 
     def _words_now(self) -> str:
         return self.query_one(Input).value
-
-
-async def _result(future: Future):
-    import asyncio
-
-    return await asyncio.wrap_future(future)
 
 
 def _when(moment: float) -> str:

@@ -53,7 +53,7 @@ class Attention:
     """Weights of one block. q_norm, kv_norm: fp32; sink: [A] fp32.
 
     q_a_and_kv: the two projections of the input. from_latent: queries, and index queries where the
-    layer has an indexer. from_hidden: [F, H] float projections of the input, in this order: the
+    layer has an indexer. from_hidden: float projections of the input, in this order: the
     compressor's values and gates, the index compressor's, the index head weights.
     """
 
@@ -61,14 +61,13 @@ class Attention:
     q_a_and_kv: Projections
     q_norm: Tensor
     from_latent: Projections
-    from_hidden: Tensor | None
-    from_hidden_sizes: list[int]
+    from_hidden: Projections | None
     kv_norm: Tensor
     wo_a: Linear
     wo_b: Linear
     sink: Tensor
     compressor: Compressor | None
-    indexer: Compressor | None
+    index_compressor: Compressor | None
 
     def __call__(self, act: Activation, state: LayerState, step: StepContext) -> Tensor:
         """[T, H], already normed, at step.positions -> [T, H] fp32. Updates `state`."""
@@ -89,7 +88,7 @@ class Attention:
             kv_fp8=step.numerics.kv_fp8,
             dtype=dtype,
         )
-        blocks, chosen = self._compressed(act.x, index_q, state, step)
+        blocks, chosen = self._compressed(act, index_q, state, step)
         out, rows, tap = step.ops.attend(
             q,
             kv,
@@ -117,18 +116,18 @@ class Attention:
         return self.wo_b(step.activation(z, layer, "o_b_in", rows))
 
     def _compressed(
-        self, h: Tensor, index_q: Sequence[Tensor], state: LayerState, step: StepContext
+        self, act: Activation, index_q: Sequence[Tensor], state: LayerState, step: StepContext
     ) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
         """Blocks [C, D], and of an indexed layer which [T, K] each query takes and whether they
         count [T, K]. Compresses first: a block that this very token completes takes part."""
         if self.compressor is None or state.main is None or self.from_hidden is None:
             return None, None
-        made = step.ops.dense(h, self.from_hidden).split(self.from_hidden_sizes, -1)
+        made = self.from_hidden(act)
         self.compressor(made[0], made[1], state.main, step)
         blocks = state.main.blocks[:-1]
-        if self.indexer is None or state.index is None:
+        if self.index_compressor is None or state.index is None:
             return blocks, None
-        self.indexer(made[2], made[3], state.index, step)
+        self.index_compressor(made[2], made[3], state.index, step)
         if blocks.shape[0] <= step.config.index_top_k:
             # Every block of this context fits the selection: scoring could change nothing.
             return blocks, None
@@ -138,10 +137,10 @@ class Attention:
             state.index.blocks[:-1],
             step.position,
             *step.compress_phases,
-            ratio=self.indexer.ratio,
+            ratio=self.index_compressor.ratio,
             top_k=step.config.index_top_k,
             fp4=step.numerics.index_fp4,
-            dtype=h.dtype,
+            dtype=act.x.dtype,
         )
 
     def _visible_blocks(self, step: StepContext) -> Tensor:

@@ -183,8 +183,7 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
         from_latent.append((f"{prefix}.indexer.wq_b", heads * width, "indexer"))
         where = f"{prefix}.indexer.compressor"
         index_compressor = _compressor(build, index, where, width, from_hidden, is_index=True)
-        weights = build.matrix(f"{prefix}.indexer.weights_proj.weight", heads, hidden)
-        from_hidden.append(weights)
+        from_hidden.append(build.matrix(f"{prefix}.indexer.weights_proj.weight", heads, hidden))
     return Attention(
         layer=index,
         q_a_and_kv=build.projections(
@@ -192,8 +191,7 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
         ),
         q_norm=build.vector(f"{prefix}.q_norm.weight", latent),
         from_latent=build.projections(from_latent, latent),
-        from_hidden=torch.cat(from_hidden) if from_hidden else None,
-        from_hidden_sizes=[matrix.shape[0] for matrix in from_hidden],
+        from_hidden=build.joined(from_hidden) if from_hidden else None,
         kv_norm=build.vector(f"{prefix}.kv_norm.weight", dim),
         wo_a=build.grouped_linear(
             f"{prefix}.wo_a", config.o_groups, config.o_lora_rank, wide // config.o_groups
@@ -203,7 +201,7 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
         ),
         sink=build.vector(f"{prefix}.attn_sink", config.num_heads),
         compressor=compressor,
-        indexer=index_compressor,
+        index_compressor=index_compressor,
     )
 
 

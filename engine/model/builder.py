@@ -86,6 +86,12 @@ class Builder:
         self.active_bytes += built.size_bytes
         return built
 
+    def joined(self, matrices: Sequence[Tensor]) -> Projections:
+        """Float projections [N_i, H] of one input as one; `matrix` has counted them."""
+        dense = self.plan.pick(linear_ops.DENSE_OP).run
+        sizes = [matrix.shape[0] for matrix in matrices]
+        return Projections([Bf16Linear(dense, torch.cat(list(matrices)))], sizes)
+
     def nvfp4(self, prefix: str, stored: StoredLinear) -> Nvfp4Weight:
         """The weight in NVFP4, quantised now where it is stored wider."""
         weight = as_nvfp4(stored)

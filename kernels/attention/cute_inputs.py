@@ -11,6 +11,7 @@ from cutlass import Float32, Int32, const_expr, range_constexpr
 from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_sum
 
 KV_BLOCK = 64
 
@@ -50,8 +51,7 @@ def inputs_kernel(
         x = ptx.through_bf16(x)
         total += x * x
         numbers.append(x)
-    for o in range_constexpr(5):
-        total += cute.arch.shuffle_sync_bfly(total, offset=16 >> o)
+    total = warp_sum(total)
     rho = ptx.rsqrt(total * (1.0 / dim) + eps)
     for j in range_constexpr(own):
         weight = Float32(1.0)

@@ -13,6 +13,7 @@ from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_nvfp4 as nvfp4
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_peak, warp_sum
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -46,8 +47,7 @@ def _chunk_weights(
                 scale = Float32(0.0)
             weights[i * 32 + lane] = scale
             total += scale * mass
-    for o in range_constexpr(5):
-        total += cute.arch.shuffle_sync_bfly(total, offset=16 >> o)
+    total = warp_sum(total)
     sink_weight = ptx.exp(sink_logit - peak)
     share = ptx.divide(Float32(1.0), total + sink_weight)
     for i in cutlass.range((chunks + 31) // 32):
@@ -78,8 +78,7 @@ def _quantise_group(
         rows.append(nvfp4.block_numbers_bf16(ptx.load_128_l2(at), ptx.load_128_l2(at + 4)))
         amax.append(nvfp4.block_peak(rows[i]))
         peak = ptx.max_magnitude(peak, amax[i])
-    for o in range_constexpr(5):
-        peak = ptx.max_magnitude(peak, cute.arch.shuffle_sync_bfly(peak, offset=16 >> o))
+    peak = warp_peak(peak)
     if lane == 0:
         scratch[0, warp] = peak
     cute.arch.sync_threads()
@@ -96,8 +95,7 @@ def _quantise_group(
             ptx.store_128(at, packed[0], packed[1], packed[2], packed[3])
             ptx.store_128(at + 4, packed[4], packed[5], packed[6], packed[7])
             under += flushes
-    for o in range_constexpr(5):
-        under += cute.arch.shuffle_sync_bfly(under, offset=16 >> o)
+    under = warp_sum(under)
     if lane == 0:
         scratch[1, warp] = Float32(under)
     cute.arch.sync_threads()

@@ -13,6 +13,7 @@ from cutlass import Float32, Int64, const_expr, range_constexpr
 from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_peak, warp_sum
 
 _ABSENT = -1e30
 _KV_BLOCK = 64
@@ -83,8 +84,7 @@ def compress_kernel(
                     peak = new_peak
             value = ptx.through_bf16(ptx.divide(pooled, total))
             part = value * value
-            for o in range_constexpr(5):
-                part += cute.arch.shuffle_sync_bfly(part, offset=16 >> o)
+            part = warp_sum(part)
             if lane == 0:
                 parts[warp] = part
             cute.arch.sync_threads()
@@ -104,9 +104,7 @@ def compress_kernel(
                 value = ptx.through_bf16(turned)
             if const_expr(rounding == "kv"):
                 amax = ptx.max_magnitude(value, Float32(0.0))
-                for o in range_constexpr(5):
-                    other = cute.arch.shuffle_sync_bfly(amax, offset=16 >> o)
-                    amax = ptx.max_magnitude(amax, other)
+                amax = warp_peak(amax)
                 cute.arch.sync_threads()
                 if lane == 0:
                     parts[warp] = amax
@@ -127,9 +125,7 @@ def compress_kernel(
                     cute.arch.sync_threads()
                 value = ptx.through_bf16(value * (dim**-0.5))
                 amax = ptx.max_magnitude(value, Float32(0.0))
-                for o in range_constexpr(5):
-                    other = cute.arch.shuffle_sync_bfly(amax, offset=16 >> o)
-                    amax = ptx.max_magnitude(amax, other)
+                amax = warp_peak(amax)
                 scale = ptx.fp4_scale(amax)
                 value = ptx.round_e2m1(ptx.divide(value, scale)) * scale
             block = Int64(here // ratio) * dim + channel

@@ -12,6 +12,7 @@ from cutlass import Float32, Int32, Int64, range_constexpr
 from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_sum
 
 WARPS = 8
 STEP = 256  # numbers a warp takes at once
@@ -48,8 +49,7 @@ def bf16_kernel(
             sums[token] = total
     for token in range_constexpr(tokens):
         total = sums[token]
-        for o in range_constexpr(5):
-            total += cute.arch.shuffle_sync_bfly(total, offset=16 >> o)
+        total = warp_sum(total)
         if lane == 0 and row < rows_out:
             ptx.store_f32(out + (token * rows_out + row), total)
 

@@ -15,6 +15,7 @@ from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_nvfp4 as nvfp4
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_peak, warp_sum
 
 THREADS = 256
 BLOCK = nvfp4.BLOCK
@@ -76,8 +77,7 @@ def quantise_rows_kernel(
                 part += number * number
             if Int32(i * THREADS) + thread < columns // BLOCK:
                 total += part
-        for o in range_constexpr(5):
-            total += cute.arch.shuffle_sync_bfly(total, offset=16 >> o)
+        total = warp_sum(total)
         if lane == 0:
             squares[warp] = total
         cute.arch.sync_threads()
@@ -97,8 +97,7 @@ def quantise_rows_kernel(
     peak = Float32(0.0)
     for i in range_constexpr(rounds):
         peak = ptx.max_magnitude(peak, amax[i])
-    for o in range_constexpr(5):
-        peak = ptx.max_magnitude(peak, cute.arch.shuffle_sync_bfly(peak, offset=16 >> o))
+    peak = warp_peak(peak)
     if lane == 0:
         partial[warp] = peak
     cute.arch.sync_threads()
@@ -128,9 +127,8 @@ def quantise_rows_kernel(
                 ptx.store_128(there + 4, words_out[4], words_out[5], words_out[6], words_out[7])
             over += saturates
             under += flushes
-    for o in range_constexpr(5):
-        over += cute.arch.shuffle_sync_bfly(over, offset=16 >> o)
-        under += cute.arch.shuffle_sync_bfly(under, offset=16 >> o)
+    over = warp_sum(over)
+    under = warp_sum(under)
     if lane == 0:
         counts[0, warp] = over
         counts[1, warp] = under

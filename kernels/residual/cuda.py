@@ -119,5 +119,5 @@ def _launch(
     floats = (mixes + 1) * (threads // 32 + 2) + count + 3 * threads // 32
     kernel.launch((slices, tokens, 1), threads + 32, floats * 4 + 96, arguments)
     # A measured gsa covers the row: nothing saturates.
-    none = torch.zeros_like(flushed) if tokens > 1 else library.zero(device)
+    none = library.zero(device).expand(tokens)
     return made, h, Nvfp4Rows(values, gsa, gsa, none, flushed)

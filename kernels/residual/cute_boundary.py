@@ -15,6 +15,7 @@ from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_nvfp4 as nvfp4
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import warp_peak, warp_sum
 
 CHANNELS = 64
 
@@ -74,12 +75,6 @@ def _balance(entries, axis, count, eps):
             entries[i] = entries[i] * inverse
 
 
-def _warp_sum(value):
-    for o in range(5):
-        value = value + cute.arch.shuffle_sync_bfly(value, offset=16 >> o)
-    return value
-
-
 @cute.jit
 def _row(
     streams: cute.Pointer,
@@ -123,7 +118,7 @@ def _row(
         if Int32(i * threads) + thread < blocks:
             total += part
         rows.append(sums)
-    total = _warp_sum(total)
+    total = warp_sum(total)
     if lane == 0:
         scratch[0, warp] = total
     cute.arch.barrier(barrier_id=1, number_of_threads=threads)
@@ -141,8 +136,7 @@ def _row(
             rows[i][k] = ptx.through_bf16(rows[i][k] * rho * weight)
         amax.append(nvfp4.block_peak(rows[i]))
         peak = ptx.max_magnitude(peak, amax[i])
-    for o in range_constexpr(5):
-        peak = ptx.max_magnitude(peak, cute.arch.shuffle_sync_bfly(peak, offset=16 >> o))
+    peak = warp_peak(peak)
     if lane == 0:
         scratch[1, warp] = peak
     cute.arch.barrier(barrier_id=1, number_of_threads=threads)
@@ -165,8 +159,7 @@ def _row(
             ptx.store_128(values + first, packed[0], packed[1], packed[2], packed[3])
             ptx.store_128(values + first + 8, packed[4], packed[5], packed[6], packed[7])
             under += flushes
-    for o in range_constexpr(5):
-        under += cute.arch.shuffle_sync_bfly(under, offset=16 >> o)
+    under = warp_sum(under)
     if lane == 0:
         scratch[2, warp] = Float32(under)
     cute.arch.barrier(barrier_id=1, number_of_threads=threads)

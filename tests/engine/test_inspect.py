@@ -7,8 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+from engine.checkpoint.files import TORCH_DTYPES, CheckpointFiles
 from engine.inspect import inspect
+from engine.model.build import build_model
+from engine.model.config import ModelConfig
+from kernels.compiled import CollectingLibrary
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo"
 
@@ -22,6 +28,28 @@ def test_the_demo_is_described() -> None:
     nvfp4, stored = found["needs"]["nvfp4"], found["needs"]["checkpoint"]
     assert nvfp4["resident_bytes"] < stored["resident_bytes"]
     assert nvfp4["bytes_per_token"] < nvfp4["resident_bytes"]
+
+
+class _Shapes(CheckpointFiles):
+    """A checkpoint whose tensors have shapes and no numbers."""
+
+    def read(self, name: str, device: torch.device) -> Tensor:
+        info = self.infos()[name]
+        return torch.empty(info.shape, dtype=TORCH_DTYPES[info.dtype], device=device)
+
+    def start(self, order: object, device: torch.device) -> None:
+        pass
+
+
+@pytest.mark.parametrize("precision", ["nvfp4", "checkpoint"])
+def test_its_bytes_are_those_of_a_load(precision: str, tmp_path: Path) -> None:
+    built = build_model(
+        ModelConfig.load(DEMO), _Shapes(DEMO), precision=precision, device=torch.device("meta"),
+        library=CollectingLibrary(tmp_path, "sm_90a"),
+    )  # fmt: skip
+    needs = inspect(DEMO)["needs"][precision]
+    assert needs["resident_bytes"] == pytest.approx(built.resident_bytes, rel=1e-3)
+    assert needs["bytes_per_token"] == pytest.approx(built.active_bytes, rel=1e-3)
 
 
 def test_it_needs_no_torch() -> None:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from tools.demo import master
 from tools.demo.checks import heldout
 from tools.demo.config import DEMO
+from tools.demo.corpus.__main__ import WORDS
 from tools.demo.corpus.sources import SOURCES
 from tools.demo.model import DemoModel
 from tools.demo.shares import SHARES
@@ -27,7 +28,8 @@ _HEAD = """# The demo model: data
 A DeepSeek-V4-architecture chat model of 22 million parameters (8 million work on a token), trained
 for this app in a few minutes on one GPU. It is not DeepSeek-V4 and knows none of its weights.
 
-It holds small talk, explains the app, defines 2,800 common words, knows capitals, currencies and
+It holds small talk, explains the app, defines {words:,} common words, knows capitals, currencies
+and
 elements, adds and subtracts to 99 and knows the tables to 12, reads from notes, tells a story of a
 grammar, and says so when it does not know. It cannot reason in several steps, follow the news,
 write code or translate, and its facts are those of its sources, mistakes included. Its manual is
@@ -42,7 +44,13 @@ same corpus, byte for byte; training repeats up to the rounding of the GPU that 
 def datasheet(run: Path, corpus: Path, model: Path) -> str:
     """DATA.md up to what is measured."""
     made: dict[str, Any] = json.loads((corpus / "corpus.json").read_text())
-    lines = [_HEAD, "## Sources", "", "| package | licence | sha256 |", "|---|---|---|"]
+    lines = [
+        _HEAD.format(words=WORDS),
+        "## Sources",
+        "",
+        "| package | licence | sha256 |",
+        "|---|---|---|",
+    ]
     lines += [f"| {s.name} {s.version} | {s.licence} | `{s.sha256}` |" for s in SOURCES]
     lines += [
         "",
