@@ -158,11 +158,11 @@ def hyper_mix(
 
 def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
     """[T, S, S] -> nearly doubly stochastic: row softmax + eps, columns, then rows and columns."""
-    comb = torch.softmax(logits, -1).add_(eps)
-    comb.div_(comb.sum(-2, keepdim=True).add_(eps))
+    comb = torch.softmax(logits, -1) + eps
+    comb = comb / (comb.sum(-2, keepdim=True) + eps)
     for _ in range(iterations - 1):
-        comb.div_(comb.sum(-1, keepdim=True).add_(eps))
-        comb.div_(comb.sum(-2, keepdim=True).add_(eps))
+        comb = comb / (comb.sum(-1, keepdim=True) + eps)
+        comb = comb / (comb.sum(-2, keepdim=True) + eps)
     return comb
 
 
