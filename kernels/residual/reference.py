@@ -158,11 +158,12 @@ def hyper_mix(
 
 def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
     """[T, S, S] -> nearly doubly stochastic: row softmax + eps, columns, then rows and columns."""
-    comb = torch.softmax(logits, -1) + eps
-    comb = comb / (comb.sum(-2, keepdim=True) + eps)
+    floor = logits.new_full((), eps)  # a tensor once: a Python number costs a conversion each time
+    comb = torch.softmax(logits, -1) + floor
+    comb = comb / (comb.sum(-2, keepdim=True) + floor)
     for _ in range(iterations - 1):
-        comb = comb / (comb.sum(-1, keepdim=True) + eps)
-        comb = comb / (comb.sum(-2, keepdim=True) + eps)
+        comb = comb / (comb.sum(-1, keepdim=True) + floor)
+        comb = comb / (comb.sum(-2, keepdim=True) + floor)
     return comb
 
 
