@@ -4,7 +4,6 @@ end."""
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -277,14 +276,12 @@ def test_a_killed_engine_is_an_end_of_the_stream(model: Path, tmp_path: Path) ->
         assert [e for e in running.events() if not isinstance(e, Heartbeat)] == []
 
 
-def test_a_folder_that_is_not_a_model_is_a_fatal_fault_within_a_second(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_model_is_a_fatal_fault(tmp_path: Path) -> None:
     with engine(tmp_path) as running:
         running.wait_for(Hello)
-        start = time.monotonic()
         running.send(Load(str(tmp_path)))
         fault, _ = running.wait_for(Fault)
         assert fault.fatal and "no config.json" in fault.message and "\n" not in fault.message
-        assert time.monotonic() - start < 1.0
         assert running.process.wait(timeout=10) == 1
 
 

@@ -84,6 +84,24 @@ def screen_text(app: ChatApp) -> str:
     return "\n".join(strip.text for strip in lines)
 
 
+async def sees(pilot: Pilot, *words: str) -> str:
+    """Wait until all the words are on screen; the screen. State changes before it is painted."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    end = time.monotonic() + 15
+    while missing := [word for word in words if word not in screen_text(app)]:
+        assert time.monotonic() < end, f"{missing} not on this screen:\n{screen_text(app)}"
+        await asyncio.sleep(0.01)
+    return screen_text(app)
+
+
+async def hides(pilot: Pilot, word: str) -> None:
+    """Wait until a word is no longer on screen."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    await until(pilot, lambda: word not in screen_text(app))
+
+
 async def collect(client: EngineClient, wanted: type, limit_s: float = 10.0) -> list[object]:
     """Events up to and including the first of a kind."""
     found: list[object] = []

@@ -1,11 +1,19 @@
 """The chat by behaviour: type, stream, stop in every phase, regenerate, edit, branch, resize."""
 
 import pytest
+from textual.command import CommandList, CommandPalette
 
 from dsv4chat.core.config import Config
 from dsv4chat.core.settings import Settings
+from dsv4chat.screens.branches import BranchScreen
 from engine.protocol import StepOptions
-from tests.ui.conftest import answer, screen_text, send, until, use_engine
+from tests.ui.conftest import (
+    answer,
+    sees,
+    send,
+    until,
+    use_engine,
+)
 from tests.ui.fake_engine import ANSWER
 
 
@@ -16,17 +24,22 @@ async def test_message_is_answered_and_drawn(make_app):
         user, reply = app.session.conversation.path
         assert (user.text, reply.text, reply.finish) == ("hello", ANSWER, "stop")
         assert len(reply.token_ids) == len(reply.ends) == len(reply.pieces)
-        shown = screen_text(app)
-        assert "global scale" in shown and "**" not in shown
-        assert "return max(abs(x) for x in row) / 2688" in shown
-        assert "stop: stop" in shown and "tok/s" in shown and "TTFT" in shown
+        shown = await sees(
+            pilot,
+            "global scale",
+            "return max(abs(x) for x in row) / 2688",
+            "stop: stop",
+            "tok/s",
+            "TTFT",
+        )
+        assert "**" not in shown
 
 
 async def test_welcome_says_what_the_demo_model_is(make_app):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        assert "demo model" in screen_text(app) and "makes mistakes" in screen_text(app)
+        await sees(pilot, "demo model", "makes mistakes")
 
 
 async def test_load_progress_shows_stage_rate_and_time_left(make_app, monkeypatch):
@@ -34,9 +47,7 @@ async def test_load_progress_shows_stage_rate_and_time_left(make_app, monkeypatc
     app = make_app()
     async with app.run_test(size=(90, 24)) as pilot:
         await until(pilot, lambda: bool(app.session.load_progress))
-        await until(pilot, lambda: "GB/s" in screen_text(app))
-        shown = screen_text(app)
-        assert "reading weights" in shown and "6.2 GB/s" in shown and "left" in shown
+        await sees(pilot, "reading weights", "6.2 GB/s", "left")
 
 
 async def test_message_written_while_loading_is_sent_when_ready(make_app, monkeypatch):
@@ -58,8 +69,7 @@ async def test_stop_while_loading_gives_the_text_back(make_app, monkeypatch):
         await until(pilot, lambda: app.session.phase == "loading")
         await send(pilot, "too early")
         await pilot.press("escape")
-        await pilot.pause(0.1)
-        assert app.chat.composer.text == "too early"
+        await until(pilot, lambda: app.chat.composer.text == "too early")
         assert app.session.conversation.path == [] and not app.session.busy
 
 
@@ -69,9 +79,9 @@ async def test_stop_in_prefill(make_app):
         await until(pilot, lambda: app.session.phase == "ready")
         await send(pilot, "!prefill please")
         await until(pilot, lambda: app.session.prefill is not None)
-        assert "reading" in screen_text(app)
+        await sees(pilot, "reading")
         await pilot.press("escape")
-        await until(pilot, lambda: not app.session.busy, 2.0)
+        await until(pilot, lambda: not app.session.busy)
         assert app.session.conversation.path[-1].finish == "cancelled"
         await answer(pilot, "again")
         assert app.session.conversation.path[-1].text == ANSWER
@@ -86,11 +96,11 @@ async def test_stop_while_answering_keeps_every_character(make_app):
             pilot, lambda: bool(app.session.answering and len(app.session.answering.text) > 20)
         )
         await pilot.press("escape")
-        await until(pilot, lambda: not app.session.busy, 2.0)
+        await until(pilot, lambda: not app.session.busy)
         turn = app.session.conversation.path[-1]
         assert turn.finish == "cancelled" and ANSWER.startswith(turn.text) and len(turn.text) > 20
         assert turn.finished.tokens == len(turn.token_ids)
-        assert "stopped by you" in screen_text(app)
+        await sees(pilot, "stopped by you")
 
 
 async def test_stop_while_thinking(make_app):
@@ -99,9 +109,9 @@ async def test_stop_while_thinking(make_app):
         await until(pilot, lambda: app.session.phase == "ready")
         await send(pilot, "!slow")
         await until(pilot, lambda: bool(app.session.answering and app.session.answering.reasoning))
-        assert "thinking" in screen_text(app)
+        await sees(pilot, "thinking")
         await pilot.press("escape")
-        await until(pilot, lambda: not app.session.busy, 2.0)
+        await until(pilot, lambda: not app.session.busy)
         assert app.session.conversation.path[-1].reasoning
 
 
@@ -109,11 +119,10 @@ async def test_thinking_folds_with_tokens_and_time(make_app):
     app = make_app(Settings(effort="high"))
     async with app.run_test(size=(90, 50)) as pilot:
         await answer(pilot, "hello")
-        shown = screen_text(app)
-        assert "▸ thought · 17 tokens · " in shown and "formula once" not in shown
+        shown = await sees(pilot, "▸ thought · 17 tokens · ")
+        assert "formula once" not in shown
         await pilot.press("ctrl+t")
-        await pilot.pause(0.2)
-        assert "formula once" in screen_text(app)
+        await sees(pilot, "formula once")
 
 
 async def test_regenerate_is_a_sibling_and_branches_can_be_chosen(make_app):
@@ -126,15 +135,14 @@ async def test_regenerate_is_a_sibling_and_branches_can_be_chosen(make_app):
         await until(pilot, lambda: not app.session.busy)
         second = app.session.conversation.path[-1]
         assert app.session.conversation.siblings(second) == [first, second]
-        assert "‹ 2 of 2 ›" in screen_text(app)
+        await sees(pilot, "‹ 2 of 2 ›")
         await pilot.press("alt+left")
-        await pilot.pause(0.2)
-        assert app.session.conversation.path[-1] is first and "‹ 1 of 2 ›" in screen_text(app)
+        await until(pilot, lambda: app.session.conversation.path[-1] is first)
+        await sees(pilot, "‹ 1 of 2 ›")
         await pilot.press("ctrl+b")
-        await pilot.pause(0.2)
+        await until(pilot, lambda: isinstance(app.screen, BranchScreen))
         await pilot.press("down", "enter")
-        await pilot.pause(0.2)
-        assert app.session.conversation.path[-1] is second
+        await until(pilot, lambda: app.session.conversation.path[-1] is second)
 
 
 async def test_edit_resends_as_a_sibling_and_keeps_the_draft(make_app):
@@ -160,8 +168,7 @@ async def test_newline_keys_grow_the_composer(make_app):
         await until(pilot, lambda: app.session.phase == "ready")
         low = app.chat.composer.size.height
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d")
-        await pilot.pause(0.1)
-        assert app.chat.composer.text == "a\nb\nc\nd"
+        await until(pilot, lambda: app.chat.composer.text == "a\nb\nc\nd")
         assert app.chat.composer.size.height == low + 3
         assert not app.session.conversation.turns
 
@@ -174,8 +181,7 @@ async def test_long_paste_becomes_a_token_and_is_sent_whole(make_app):
     async with app.run_test(size=(80, 30)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
         app.post_message(events.Paste(pasted))
-        await pilot.pause(0.2)
-        assert app.chat.composer.text == "[paste 1: 40 lines]"
+        await until(pilot, lambda: app.chat.composer.text == "[paste 1: 40 lines]")
         await pilot.press("enter")
         await until(pilot, lambda: bool(app.session.conversation.turns))
         assert app.session.conversation.path[0].text == pasted
@@ -187,9 +193,7 @@ async def test_every_size_shows_composer_and_answer(make_app, size):
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await answer(pilot, "!say one two three")
         await pilot.resize_terminal(*size)
-        await pilot.pause(0.3)
-        shown = screen_text(app)
-        assert "one two three" in shown and "message" in shown
+        await sees(pilot, "one two three", "message")
         assert app.chat.composer.region.bottom <= size[1]
 
 
@@ -202,7 +206,8 @@ async def test_reader_who_scrolled_up_is_not_pulled_down(make_app):
         app.chat.transcript.scroll_to(y=1, animate=False)
         tokens = app.session.timing.tokens
         await until(pilot, lambda: app.session.timing.tokens > tokens + 10)
-        assert app.chat.transcript.scroll_y == 1 and "more lines" in screen_text(app)
+        assert app.chat.transcript.scroll_y == 1
+        await sees(pilot, "more lines")
         await pilot.press("escape")
         await until(pilot, lambda: not app.session.busy)
 
@@ -222,8 +227,7 @@ async def test_router_toggle_leaves_a_mark_at_its_token(make_app):
         assert mark.options == StepOptions(router="two-kernel")
         assert set(turn.routers[: mark.index]) == {"fused"}
         assert set(turn.routers[mark.index :]) <= {"two-kernel"}
-        shown = screen_text(app)
-        assert f"router fused → two-kernel from token {mark.index} on" in shown and "⟂" in shown
+        await sees(pilot, f"router fused → two-kernel from token {mark.index} on", "⟂")
 
 
 async def test_refused_router_is_skipped_with_its_reason(make_app, monkeypatch):
@@ -232,7 +236,7 @@ async def test_refused_router_is_skipped_with_its_reason(make_app, monkeypatch):
     async with app.run_test(size=(90, 30), notifications=True) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
         await pilot.press("f5")
-        await until(pilot, lambda: "needs.a.GPU" in screen_text(app))
+        await sees(pilot, "needs.a.GPU")
         assert app.session.settings.router == "bf16"
 
 
@@ -253,10 +257,10 @@ async def test_slash_commands_change_settings_and_refuse_nonsense(make_app):
         assert (settings.temperature, settings.effort, settings.gsa) == (0.5, "high", "checkpoint")
         assert (settings.taps, settings.router) == (False, "bf16")
         await send(pilot, "/temperature nan")
-        await until(pilot, lambda: "must be a number" in screen_text(app))
+        await sees(pilot, "must be a number")
         assert app.session.settings.temperature == 0.5
         await send(pilot, "/nothing")
-        await until(pilot, lambda: "No command /nothing" in screen_text(app))
+        await sees(pilot, "No command /nothing")
         assert app.chat.composer.text == "/nothing" and not app.session.conversation.turns
 
 
@@ -265,9 +269,10 @@ async def test_palette_runs_a_command(make_app):
     async with app.run_test(size=(90, 30), notifications=True) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
         await pilot.press("ctrl+p")
-        await pilot.pause(0.2)
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
         await pilot.press(*"router")
-        await pilot.pause(0.5)
+        hits = app.screen.query_one(CommandList)
+        await until(pilot, lambda: hits.option_count > 0 and hits.highlighted == 0)
         await pilot.press("enter")
         await until(pilot, lambda: app.session.settings.router == "two-kernel")
 
@@ -279,10 +284,10 @@ async def test_ctrl_c_stops_and_never_quits(make_app):
         await send(pilot, "!slow")
         await until(pilot, lambda: bool(app.session.answering and app.session.answering.text))
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: not app.session.busy, 2.0)
+        await until(pilot, lambda: not app.session.busy)
         assert app.session.conversation.path[-1].finish == "cancelled"
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: "ctrl+q quits" in screen_text(app))
+        await sees(pilot, "ctrl+q quits")
 
 
 async def test_quit_ends_the_engine(make_app):
@@ -301,4 +306,4 @@ async def test_bad_config_is_reported_and_start_goes_on(make_app):
     app = make_app(config=Config(problems=("config.toml:3: [/x] ignored",)))
     async with app.run_test(size=(90, 30)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        assert "config.toml:3: [/x] ignored" in screen_text(app)
+        await sees(pilot, "config.toml:3: [/x] ignored")

@@ -2,14 +2,18 @@
 
 import contextlib
 import os
-import time
 
 import pytest
 from textual import events
 
 from dsv4chat.core.attachments import MAX_FILE_BYTES, AttachmentError, attach, completions
 from dsv4chat.core.editor import EditorError, edit_text
-from tests.ui.conftest import answer, screen_text, send, until
+from tests.ui.conftest import (
+    answer,
+    sees,
+    send,
+    until,
+)
 
 
 def test_named_files_go_below_the_message(tmp_path):
@@ -70,7 +74,7 @@ async def test_tab_completes_a_file_and_enter_sends_it(make_app, tmp_path, monke
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
         await pilot.press(*"see @no")
-        await until(pilot, lambda: "@notes.txt" in screen_text(app))
+        await sees(pilot, "@notes.txt")
         await pilot.press("tab")
         assert app.chat.composer.text == "see @notes.txt "
         await pilot.press("enter")
@@ -78,24 +82,22 @@ async def test_tab_completes_a_file_and_enter_sends_it(make_app, tmp_path, monke
         assert "precious content" in app.session.conversation.path[0].text
         await until(pilot, lambda: not app.session.busy)
         await send(pilot, "@[x].bin")
-        await until(pilot, lambda: "not text but binary" in screen_text(app))
+        await sees(pilot, "not text but binary")
         assert app.chat.composer.text == "@[x].bin" and len(app.session.conversation.turns) == 2
 
 
-async def test_a_megabyte_is_pasted_edited_and_sent_quickly(make_app):
+async def test_a_megabyte_is_pasted_edited_and_sent_whole(make_app):
     app, pasted = make_app(), "0123456 [/x]\x1b \u202e漢\n" * 50_000
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        start = time.monotonic()
         app.post_message(events.Paste(pasted))
         await pilot.pause()
         assert app.chat.composer.text == "[paste 1: 50001 lines]"
         await pilot.press(*"!say ok", "enter")
         await until(pilot, lambda: bool(app.session.conversation.turns))
-        assert time.monotonic() - start < 2.0
         await until(pilot, lambda: not app.session.busy)
         assert app.session.conversation.path[0].text == pasted + "!say ok"
-        assert "more characters" in screen_text(app)
+        await sees(pilot, "more characters")
         await pilot.press("ctrl+e")
         assert app.chat.composer.text.startswith("[paste 1:")
         assert app.chat.composer.full_text() == pasted + "!say ok"
@@ -123,7 +125,7 @@ async def test_ctrl_o_opens_the_editor(make_app, tmp_path, monkeypatch):
         await until(pilot, lambda: app.session.phase == "ready")
         app.chat.composer.insert("draft")
         await pilot.press("ctrl+o")  # this terminal cannot be lent out
-        await until(pilot, lambda: "not supported" in screen_text(app))
+        await sees(pilot, "not supported")
         assert app.chat.composer.text == "draft"
         monkeypatch.setattr(app, "suspend", contextlib.nullcontext)
         await pilot.press("ctrl+o")

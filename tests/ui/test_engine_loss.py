@@ -13,7 +13,16 @@ import pytest
 from dsv4chat.core.backend import EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.engine_client import EngineClient
 from engine.protocol import Finished, Generate, Load, Ready, Tokens
-from tests.ui.conftest import ENGINE, answer, collect, screen_text, send, until, use_engine
+from tests.ui.conftest import (
+    ENGINE,
+    answer,
+    collect,
+    hides,
+    sees,
+    send,
+    until,
+    use_engine,
+)
 from tests.ui.fake_engine import ANSWER
 
 
@@ -29,11 +38,10 @@ async def test_crash_card_keeps_text_and_restart_goes_on(make_app, message, word
         await until(pilot, lambda: app.session.phase == "dead")
         partial = app.session.conversation.path[-1]
         assert partial.finish == "fault" and partial.text and ANSWER.startswith(partial.text)
-        shown = screen_text(app)
-        assert words in shown and "conversation is kept" in shown and "F8" in shown
+        await sees(pilot, words, "conversation is kept", "F8")
         await pilot.press("f8")
         await until(pilot, lambda: app.session.phase == "ready")
-        assert "conversation is kept" not in screen_text(app)
+        await hides(pilot, "conversation is kept")
         await answer(pilot, "still there?")
         assert app.session.conversation.path[-1].text == ANSWER
         assert partial in app.session.conversation.path
@@ -45,7 +53,7 @@ async def test_crash_card_shows_the_engines_last_words(make_app):
         await until(pilot, lambda: app.session.phase == "ready")
         await send(pilot, "!exit 1")
         await until(pilot, lambda: app.session.phase == "dead")
-        assert "RuntimeError: out of [/memory]" in screen_text(app)
+        await sees(pilot, "RuntimeError: out of [/memory]")
 
 
 async def test_message_to_a_dead_engine_stays_in_the_composer(make_app):
@@ -55,8 +63,10 @@ async def test_message_to_a_dead_engine_stays_in_the_composer(make_app):
         os.kill(app.session.backend.pid, signal.SIGKILL)
         await until(pilot, lambda: app.session.phase == "dead")
         await send(pilot, "anyone?")
-        await pilot.pause(0.1)
-        assert app.chat.composer.text == "anyone?" and not app.session.conversation.turns
+        await until(
+            pilot,
+            lambda: app.chat.composer.text == "anyone?" and not app.session.conversation.turns,
+        )
 
 
 async def test_load_fault_is_shown_in_the_engines_words(make_app, monkeypatch):
@@ -64,7 +74,7 @@ async def test_load_fault_is_shown_in_the_engines_words(make_app, monkeypatch):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.session.phase == "dead")
-        assert "layers.3.w1.weight_scale: [/missing]" in screen_text(app)
+        await sees(pilot, "layers.3.w1.weight_scale: [/missing]")
 
 
 async def test_hung_engine_is_noticed(make_app):
@@ -73,7 +83,7 @@ async def test_hung_engine_is_noticed(make_app):
         await until(pilot, lambda: app.session.phase == "ready")
         await send(pilot, "!hang")
         await until(pilot, lambda: app.session.stuck is not None)
-        assert "no sign of life" in screen_text(app)
+        await sees(pilot, "no sign of life")
         await pilot.press("f8")
         await until(pilot, lambda: app.session.phase == "ready")
         assert app.session.conversation.path[-1].finish == "fault"
@@ -96,7 +106,7 @@ async def test_missing_program_is_an_error_in_words(make_app, monkeypatch):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.session.phase == "dead")
-        assert "could not be started" in screen_text(app)
+        await sees(pilot, "could not be started")
 
 
 async def test_other_protocol_version_is_refused_in_words(model, monkeypatch):

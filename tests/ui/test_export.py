@@ -13,7 +13,12 @@ from dsv4chat.core.conversation import Conversation
 from dsv4chat.core.export import export_file, import_file, to_json, to_markdown, with_new_ids
 from dsv4chat.core.markdown_pieces import code_blocks
 from dsv4chat.core.stored import ImportRefusedError, from_json
-from tests.ui.conftest import answer, screen_text, send, until
+from tests.ui.conftest import (
+    answer,
+    sees,
+    send,
+    until,
+)
 from tests.ui.test_store import same, talk
 
 
@@ -104,10 +109,10 @@ async def test_export_and_import_in_the_app(make_app, tmp_path, monkeypatch):
         await send(pilot, "/export out.json")
         await until(pilot, lambda: (tmp_path / "out.json").exists())
         await send(pilot, "/export out.json")
-        await until(pilot, lambda: "there already" in screen_text(app))
+        await sees(pilot, "there already")
         (tmp_path / "bad.json").write_text("{")
         await send(pilot, "/import bad.json")
-        await until(pilot, lambda: "not imported: not JSON" in screen_text(app))
+        await sees(pilot, "not imported: not JSON")
         assert app.session.conversation is before
         await send(pilot, "/import out.json")
         await until(pilot, lambda: app.session.conversation is not before)
@@ -182,9 +187,9 @@ async def test_copy_says_how_or_why_not(make_app, monkeypatch, tmp_path):
                     (tmp_path / "got").exists() and (tmp_path / "got").read_text().startswith(text)
                 ),
             )
-        await until(pilot, lambda: "code block 1 of 1" in screen_text(app))
+        await sees(pilot, "code block 1 of 1")
         monkeypatch.delenv("WAYLAND_DISPLAY")
         monkeypatch.delenv("DISPLAY", raising=False)
         monkeypatch.setenv("TERM", "linux")
         await pilot.press("ctrl+y")
-        await until(pilot, lambda: "Not copied: this terminal has no" in screen_text(app))
+        await sees(pilot, "Not copied: this terminal has no")

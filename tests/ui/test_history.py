@@ -8,7 +8,12 @@ from dsv4chat.core.engine_client import EngineClient
 from dsv4chat.core.session import ChatSession
 from dsv4chat.core.settings import Settings
 from dsv4chat.screens.history import HistoryScreen
-from tests.ui.conftest import answer, screen_text, send, until
+from tests.ui.conftest import (
+    answer,
+    sees,
+    send,
+    until,
+)
 from tests.ui.fake_engine import ANSWER
 
 
@@ -51,14 +56,14 @@ async def test_continue_opens_the_last_chat_with_its_records(make_app, model):
         )
         chat = app.session.conversation
         assert (chat.id, chat.leaf, chat.turns) == (before.id, before.leaf, before.turns)
-        assert ANSWER.split("`")[1] in screen_text(app) and "2 of 2" in screen_text(app)
+        await sees(pilot, ANSWER.split("`")[1], "2 of 2")
         turn = chat.path[-1]
         await until(pilot, lambda: app.session.records.get(turn.id) is not None)
         records = app.session.records.get(turn.id)
         assert len(records.payloads) == len(turn.token_ids)
         await pilot.press("f9", "f9")
         await until(pilot, lambda: app.cursor == len(turn.token_ids) - 2)
-        assert f"token {app.cursor}" in screen_text(app)
+        await sees(pilot, f"token {app.cursor}")
         await answer(pilot, "and then?")
         assert len(chat.path) == 4
     assert len(on_disk()) == 5 and len(set(on_disk("SELECT conversation FROM turns"))) == 1
@@ -72,7 +77,7 @@ async def test_list_searches_renames_deletes_and_brings_back(make_app):
         await answer(pilot, "!say gamma delta")
         first = list(on_disk("SELECT id FROM conversations ORDER BY created"))[0]
         await pilot.press("ctrl+l")
-        await until(pilot, lambda: "!say gamma" in screen_text(app) and "[/x]" in screen_text(app))
+        await sees(pilot, "!say gamma", "[/x]")
         await pilot.press(*"alpha")
         await until(pilot, lambda: [e.id for e in app.screen.entries] == [first])
         await pilot.press("ctrl+t", *" renamed", "enter")
@@ -83,7 +88,8 @@ async def test_list_searches_renames_deletes_and_brings_back(make_app):
         await until(pilot, lambda: [e.id for e in app.screen.entries] == [first])
         await pilot.press("enter")
         await until(pilot, lambda: app.session.conversation.id == first)
-        assert not isinstance(app.screen, HistoryScreen) and "alpha [/x] beta" in screen_text(app)
+        assert not isinstance(app.screen, HistoryScreen)
+        await sees(pilot, "alpha [/x] beta")
         assert app.chat.composer.has_focus
 
 
@@ -100,7 +106,7 @@ async def test_the_list_stays_away_from_a_running_answer(make_app):
         await pilot.press("ctrl+d", "down", "enter")
         await until(pilot, lambda: not isinstance(app.screen, HistoryScreen))
         assert app.session.conversation is running and app.session.busy
-        assert "esc stops it" in screen_text(app)
+        await sees(pilot, "esc stops it")
         await pilot.press("escape")
         await until(pilot, lambda: not app.session.busy)
 
@@ -131,7 +137,7 @@ async def test_without_a_disk_the_chat_goes_on_and_says_so(make_app, home):
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await answer(pilot, "!say one")
         await until(pilot, lambda: "cannot be saved" in " ".join(app.session.notices))
-        assert "memory only" in screen_text(app)
+        await sees(pilot, "memory only")
         await pilot.press("ctrl+l")
         await until(pilot, lambda: len(getattr(app.screen, "entries", [])) == 1)
 

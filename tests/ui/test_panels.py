@@ -6,7 +6,12 @@ from dsv4chat.core.settings import Settings
 from dsv4chat.panels import PANELS
 from dsv4chat.panels.gsa import read_cells
 from dsv4chat.panels.view import current_view, headroom_bits
-from tests.ui.conftest import answer, screen_text, send, until
+from tests.ui.conftest import (
+    answer,
+    sees,
+    send,
+    until,
+)
 
 
 def test_headroom_is_log2_of_stored_over_live():
@@ -19,20 +24,18 @@ async def test_empty_panels_say_why(make_app):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")
-        await until(pilot, lambda: "every token leaves a" in screen_text(app))
+        await sees(pilot, "every token leaves a")
         await send(pilot, "/taps off")
-        await until(pilot, lambda: "Taps are off" in screen_text(app))
+        await sees(pilot, "Taps are off")
         await answer(pilot, "hello")
-        await until(pilot, lambda: "Taps are off" in screen_text(app))
+        await sees(pilot, "Taps are off")
 
 
 async def test_saturation_raises_alarms_in_words(make_app):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await answer(pilot, "!saturate")
-        shown = screen_text(app)
-        assert "14 blocks saturate: L4 ffn_in 14 of 16" in shown and "▲" in shown
-        assert "gsa = amax/2688" in shown
+        await sees(pilot, "14 blocks saturate: L4 ffn_in 14 of 16", "▲", "gsa = amax/2688")
         view = current_view(app.session, None, 0)
         cells = [cell for cell in read_cells(view, view.record) if cell.saturated]
         assert [(cell.layer, cell.site, cell.saturated) for cell in cells] == [(4, "ffn_in", 14)]
@@ -43,7 +46,7 @@ async def test_summary_line_warns_at_80_columns(make_app):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await answer(pilot, "!saturate")
-        assert "gsa L4 saturates" in screen_text(app)
+        await sees(pilot, "gsa L4 saturates")
 
 
 async def test_cursor_drives_panels_and_marks_its_token(make_app):
@@ -53,13 +56,12 @@ async def test_cursor_drives_panels_and_marks_its_token(make_app):
         await pilot.press("f9")
         assert app.cursor == 3
         await pilot.press("f9", "f9")
-        await pilot.pause(0.2)
-        assert app.cursor == 1
-        assert "token 1 ' beta'" in screen_text(app) and "▸ " in screen_text(app)
+        await until(pilot, lambda: app.cursor == 1)
+        await sees(pilot, "token 1 ' beta'", "▸ ")
         await pilot.press("escape")  # to the transcript
         await pilot.press("right_square_bracket")
-        await pilot.pause(0.2)
-        assert app.cursor == 2 and "token 2 ' gamma'" in screen_text(app)
+        await until(pilot, lambda: app.cursor == 2)
+        await sees(pilot, "token 2 ' gamma'")
         await pilot.press("f11")
         assert app.cursor is None
 
@@ -76,7 +78,7 @@ async def test_non_finite_layer_is_named(make_app):
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
         await answer(pilot, "!nan")
-        assert "not finite from layer 2" in screen_text(app)
+        await sees(pilot, "not finite from layer 2")
 
 
 WORDS = {
@@ -95,16 +97,14 @@ async def test_debug_screen_shows_every_panel(make_app, size):
         seen = set()
         for number, panel in enumerate(PANELS):
             await pilot.press(str(number + 1))
-            shown = screen_text(app)
+            shown = await sees(pilot, WORDS[panel.TITLE])
             assert "could not read" not in shown
-            assert WORDS[panel.TITLE] in shown
             seen |= {panel.TITLE} if panel.TITLE in shown else set()
         assert seen == {panel.TITLE for panel in PANELS}
         await pilot.press("f5")
         await until(pilot, lambda: app.session.settings.router == "two-kernel")
         await pilot.press("f2")
-        await pilot.pause(0.1)
-        assert app.screen is app.chat
+        await until(pilot, lambda: app.screen is app.chat)
 
 
 async def test_record_of_a_wrong_size_is_counted_not_fatal(make_app):
@@ -120,6 +120,6 @@ async def test_kernels_panel_shows_the_plan_with_reasons(make_app):
     app = make_app(Settings())
     async with app.run_test(size=(200, 60)) as pilot:
         await answer(pilot, "hello")
-        shown = screen_text(app)
-        assert "nvfp4_linear" in shown and "first that supports cpu" in shown
-        assert "p50" in shown and "p99" in shown and "fake engine: started" in shown
+        await sees(
+            pilot, "nvfp4_linear", "first that supports cpu", "p50", "p99", "fake engine: started"
+        )
