@@ -11,17 +11,14 @@ from engine.protocol import Sampling, StepOptions
 from engine.state import SequenceState
 from engine.taps import TapWriter
 from engine.telemetry import TapLayout
-from kernels.sample.reference import SampleSettings
+from kernels.sample.reference import Sampled, SampleSettings
 
 
 class DecodeStep:
     """Buffers of one sequence's decode loop.
 
     Attributes:
-        token: [1] int64, the id the next step feeds; each step leaves the sampled id here.
-        result: [4] int64: sampled id, ids that survived the cuts, 1 if the logits were finite, and
-        the
-            bits of the id's raw log probability as fp64.
+        sampled: what the last step took; `sampled.token` is the id the next step feeds.
         tap: the record of the last step that had taps on.
     """
 
@@ -31,8 +28,7 @@ class DecodeStep:
         self.model = model
         self.state = state
         self.tap = TapWriter(layout, device)
-        self.token = torch.zeros(1, dtype=torch.int64, device=device)
-        self.result = torch.zeros(4, dtype=torch.int64, device=device)
+        self.sampled = Sampled.empty(device)
         self._settings = SampleSettings(
             *(torch.zeros((), dtype=torch.float64, device=device) for _ in range(3)),
             *(torch.zeros((), dtype=torch.int64, device=device) for _ in range(2)),
@@ -40,7 +36,7 @@ class DecodeStep:
 
     def begin(self, token_id: int, sampling: Sampling, seed: int) -> None:
         """Set the next input token and the sampler."""
-        self.token.fill_(token_id)
+        self.sampled.token.fill_(token_id)
         self._settings.temperature.fill_(sampling.temperature)
         self._settings.top_p.fill_(sampling.top_p)
         self._settings.min_p.fill_(sampling.min_p)
@@ -54,13 +50,8 @@ class DecodeStep:
         """One step."""
         tap = self.tap if options.taps else None
         position = self.state.position.clone()
-        out = self.model(self.token, self.state, options, tap)
+        out = self.model(self.sampled.token, self.state, options, tap)
         assert out is not None
-        logits = out[0]
-        chosen, kept = self.model.ops.sample(logits, self._settings, position)
-        logprob = (logits.take(chosen) - torch.logsumexp(logits, 0)).double()
-        self.token.copy_(chosen)
-        finite = logits.isfinite().all()
-        self.result.copy_(torch.stack((chosen, kept, finite.long(), logprob.view(torch.int64))))
+        self.model.ops.sample(out[0], self._settings, position, self.sampled)
         if tap is not None:
-            tap.logits(logits, chosen, kept, position)
+            self.model.ops.record_logits(*tap.end(out[0], self.sampled, position))

@@ -44,7 +44,7 @@ class StepGraphs:
         were."""
         step, started = self._step, time.monotonic()
         rings = step.state.snapshot(0).rings
-        kept = [step.state.position, step.token, step.result]
+        kept = [step.state.position, *step.sampled]
         copies = [tensor.clone() for tensor in kept]
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()

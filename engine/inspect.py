@@ -66,7 +66,7 @@ def _held(placed: Placed, precision: str) -> int:
     parameter, layout, stored = placed
     count = math.prod(parameter.shape)
     if layout is None:
-        return count * _F32 if parameter.role == "vector" else stored
+        return stored if parameter.role == "matrix" else count * _F32  # a table's ids are int32
     if "nvfp4" in (precision, layout.format) or parameter.kind == "router gate":
         return count // 2 + count // 16 + _F32
     is_o_a = parameter.prefix.endswith(".wo_a")  # kept in bf16, and its input unquantised

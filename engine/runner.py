@@ -168,7 +168,7 @@ class Runner:
             self.decode.run(options)
         else:
             self.graphs.run(options)
-        slot.result.copy_(self.decode.result, non_blocking=True)
+        slot.result.copy_(self.decode.sampled.result, non_blocking=True)
         if options.taps:
             slot.record.copy_(self.decode.tap.buffer, non_blocking=True)
         if slot.done is not None:
@@ -211,7 +211,7 @@ class Runner:
                 torch.cuda.synchronize()
             self._started.clear()
             self.state.position.fill_(len(self.ids))
-            self.decode.token.fill_(self._fed)
+            self.decode.sampled.token.fill_(self._fed)
 
     def _describe_fault(self, record: bytes | None) -> str:
         where = "switch diagnostics on and try again to see in which layer it starts"

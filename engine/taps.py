@@ -1,4 +1,4 @@
-"""Writes the tap record of a step: fixed places in one preallocated buffer, no host read.
+"""Collects what a step's layers made and has it written into the record, layer by layer.
 
 With taps off a step gets no writer, and nothing here runs or is captured.
 """
@@ -9,6 +9,8 @@ from torch import Tensor
 from engine.telemetry import SITES, TapLayout
 from kernels.attention.reference import AttentionTap
 from kernels.formats import Nvfp4Rows
+from kernels.sample.reference import Sampled
+from kernels.tap.reference import LayerFields, LayerTap, LogitsFields
 
 _SITE_INDEX = {site: i for i, site in enumerate(SITES)}
 
@@ -25,60 +27,32 @@ class TapWriter:
             words = self.buffer[field.offset : field.offset + field.size]
             typed = words.view(torch.float32) if field.kind == "f" else words
             self._views[field.name] = typed.view(field.shape)
+        self._made = LayerTap()
 
-    def write(self, name: str, value: Tensor, layer: int | None = None) -> None:
-        """Copy a value into a field, or into one layer's row of it."""
-        view = self._views[name]
-        (view if layer is None else view[layer]).copy_(value)
+    def site(self, site: str, rows: Nvfp4Rows) -> None:
+        """One quantised activation of the layer."""
+        self._made.sites[_SITE_INDEX[site]] = rows
 
-    def site(self, layer: int, site: str, rows: Nvfp4Rows) -> None:
-        """Record one quantised activation; several rows count together, the largest gsa stands."""
-        index = _SITE_INDEX[site]
-        live, which = rows.live.flatten().max(0)
-        self._views["gsa_live"][layer, index].copy_(live)
-        self._views["gsa_used"][layer, index].copy_(rows.gsa.flatten().take(which))
-        self._views["saturated"][layer, index].copy_(rows.saturated.sum())
-        self._views["flushed"][layer, index].copy_(rows.flushed.sum())
+    def routing(self, expert_ids: Tensor, weights: Tensor, margin: Tensor) -> None:
+        self._made.routing = (expert_ids, weights, margin)
 
-    def attention(self, layer: int, tap: AttentionTap) -> None:
-        self.write("sink_mass", tap.sink, layer)
-        self.write("window_mass", tap.window, layer)
-        self.write("compressed_mass", tap.compressed, layer)
+    def attention(
+        self, tap: AttentionTap, positions: Tensor, block_ids: Tensor | None, ratio: int
+    ) -> None:
+        self._made.attention, self._made.positions = tap, positions
+        self._made.block_ids, self._made.ratio = block_ids, ratio
 
-    def heaviest_blocks(self, layer: int, mass: Tensor, block_ids: Tensor | None) -> None:
-        """Ids of the compressed rows with the largest mass [K]; block_ids [K] names them (None:
-        0..K-1).
+    def streams(self, streams: Tensor) -> None:
+        self._made.streams = streams
 
-        Rows without mass are written as -1.
-        """
-        count = min(self.layout.top_blocks, mass.shape[0])
-        best, rows = torch.topk(mass, count)
-        ids = rows if block_ids is None else block_ids[rows]
-        target = self._views["block_ids"][layer]
-        target.fill_(-1)
-        target[:count].copy_(torch.where(best > 0, ids, -1))
+    def end_layer(self, layer: int) -> tuple[LayerFields, LayerTap, int]:
+        """Where the layer's part goes, what it is, and which: the arguments of `record_layer`."""
+        made, self._made = self._made, LayerTap()
+        *fields, bad = LayerFields._fields
+        views = (self._views[name][layer] for name in fields)
+        return LayerFields(*views, self._views[bad]), made, layer
 
-    def streams(self, layer: int, streams: Tensor) -> None:
-        """RMS of each residual stream [S, H] after a layer; the first bad layer stays in place."""
-        norms = streams.float().square().mean(-1).sqrt()
-        self.write("stream_norms", norms, layer)
-        bad = self._views["first_bad_layer"]
-        if layer == 0:
-            bad.fill_(-1)
-        here = (bad < 0) & ~norms.isfinite().all()
-        bad.copy_(torch.where(here, layer, bad))
-
-    def logits(self, logits: Tensor, chosen: Tensor, kept: Tensor, position: Tensor) -> None:
-        """Statistics of the raw logits [V] and the token taken from them."""
-        top, ids = torch.topk(logits, self.layout.top_n)
-        log_z = torch.logsumexp(logits, 0)
-        probabilities = torch.exp(logits - log_z)
-        self.write("top_logits", top)
-        self.write("top_ids", ids)
-        self.write("logits_max", top[0])
-        self.write("logsumexp", log_z)
-        self.write("entropy", log_z - (probabilities * logits).sum())
-        self.write("chosen_id", chosen)
-        self.write("chosen_logit", logits.take(chosen))
-        self.write("sampler_kept", kept)
-        self.write("position", position)
+    def end(self, logits: Tensor, sampled: Sampled, position: Tensor) -> tuple[object, ...]:
+        """The arguments of `record_logits`."""
+        into = LogitsFields(*(self._views[name] for name in LogitsFields._fields))
+        return into, logits, sampled.result, sampled.stats, position

@@ -18,6 +18,7 @@ from kernels.moe.cases import experts_cases
 from kernels.quantise.cases import quantise_cases, round_cases
 from kernels.residual.cases import boundary_cases
 from kernels.router.cases import router_cases
+from kernels.tap.cases import layer_cases, logits_cases
 
 CASES: dict[str, Callable[[Bench], Cases]] = {
     "quantise_rows": quantise_cases,
@@ -32,6 +33,8 @@ CASES: dict[str, Callable[[Bench], Cases]] = {
     "attend": attend_cases,
     "compress": compress_cases,
     "choose_blocks": indexer_cases,
+    "tap_layer": layer_cases,
+    "tap_logits": logits_cases,
 }
 
 

@@ -246,6 +246,13 @@ def load_f32_l2(pointer):
     )
 
 
+def load_32_l2(pointer):
+    """A word that another CTA of this launch wrote: past the L1."""
+    return inline_ptx(
+        "ld.global.cg.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[pointer]
+    )
+
+
 def load_bf16(pointer):
     return inline_ptx(
         "{ .reg .b16 h; ld.global.b16 h, [{$r0}]; mov.b32 {$w0}, {0, h}; }",
@@ -356,4 +363,24 @@ def fp4_scale(amax):
         mov.b32 {$w0}, b; }""",
         write_only_types=[Float32],
         read_only_args=[amax],
+    )
+
+
+def ordered(value):
+    """An int32 that compares as the float does."""
+    return inline_ptx(
+        """{ .reg .b32 v, m; .reg .pred p; mov.b32 v, {$r0}; xor.b32 m, v, 0x7FFFFFFF;
+        setp.lt.s32 p, v, 0; selp.b32 {$w0}, m, v, p; }""",
+        write_only_types=[Int32],
+        read_only_args=[value],
+    )
+
+
+def unordered(key):
+    """The float of an `ordered` key."""
+    return inline_ptx(
+        """{ .reg .b32 m; .reg .pred p; xor.b32 m, {$r0}, 0x7FFFFFFF;
+        setp.lt.s32 p, {$r0}, 0; selp.b32 {$w0}, m, {$r0}, p; }""",
+        write_only_types=[Float32],
+        read_only_args=[key],
     )

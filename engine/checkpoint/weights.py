@@ -182,11 +182,11 @@ class WeightReader:
         self._require(self.infos[name], value.isfinite(), _FINITE)
 
     def table(self, name: str, shape: tuple[int, int], entries: int) -> Tensor:
-        """A table of ids below `entries`."""
+        """A table of ids below `entries`, in int32."""
         info = expect(self.infos, self.source.where, name, shape, ("I64", "I32"))
         value = self._read(info)
         self._require(info, (value >= 0) & (value < entries), "names an expert that does not exist")
-        return value
+        return value.int()
 
     def _require(self, info: TensorInfo, holds: Tensor, wanted: str) -> None:
         if not holds.is_meta:

@@ -57,7 +57,6 @@ class Attention:
     compressor's values and gates, the index compressor's, the index head weights.
     """
 
-    layer: int
     q_a_and_kv: Projections
     q_norm: Tensor
     from_latent: Projections
@@ -71,12 +70,12 @@ class Attention:
 
     def __call__(self, act: Activation, state: LayerState, step: StepContext) -> Tensor:
         """[T, H], already normed, at step.positions -> [T, H] fp32. Updates `state`."""
-        config, layer, dtype = step.config, self.layer, act.x.dtype
+        config, dtype = step.config, act.x.dtype
         phases = step.window_phases if self.compressor is None else step.compress_phases
         q_a, kv_raw = self.q_a_and_kv(act)
         eps = config.norm_eps
         latent_x, rows = step.ops.round_rows(q_a, self.q_norm, eps=eps, dtype=dtype)
-        latent = step.activation(latent_x, layer, "q_latent", rows)
+        latent = step.activation(latent_x, "q_latent", rows)
         q_raw, *index_q = self.from_latent(latent)
         q, kv = step.ops.attention_inputs(
             q_raw,
@@ -104,16 +103,14 @@ class Attention:
             tap=step.tap is not None,
         )
         if step.tap is not None:
-            step.tap.attention(layer, tap)
-            if self.compressor is not None:
-                step.tap.write("visible_blocks", self._visible_blocks(step)[-1], layer)
-                ids = None if chosen is None else chosen[0][-1]
-                step.tap.heaviest_blocks(layer, tap.rows, ids)
+            ids = None if chosen is None else chosen[0][-1]
+            ratio = 0 if self.compressor is None else self.compressor.ratio
+            step.tap.attention(tap, step.positions, ids, ratio)
 
         grouped = out.flatten(1).unflatten(-1, (config.o_groups, -1))
-        z = self.wo_a(step.activation(grouped, layer, "o_a_in", rows)).flatten(1)
+        z = self.wo_a(step.activation(grouped, "o_a_in", rows)).flatten(1)
         z, rows = step.ops.round_rows(z, None, eps=eps, dtype=dtype)
-        return self.wo_b(step.activation(z, layer, "o_b_in", rows))
+        return self.wo_b(step.activation(z, "o_b_in", rows))
 
     def _compressed(
         self, act: Activation, index_q: Sequence[Tensor], state: LayerState, step: StepContext
@@ -142,8 +139,3 @@ class Attention:
             fp4=step.numerics.index_fp4,
             dtype=act.x.dtype,
         )
-
-    def _visible_blocks(self, step: StepContext) -> Tensor:
-        """[T] how many blocks have ended at or before each query."""
-        assert self.compressor is not None
-        return (step.positions + 1) // self.compressor.ratio

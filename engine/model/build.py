@@ -185,7 +185,6 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
         index_compressor = _compressor(build, index, where, width, from_hidden, is_index=True)
         from_hidden.append(build.matrix(f"{prefix}.indexer.weights_proj.weight", heads, hidden))
     return Attention(
-        layer=index,
         q_a_and_kv=build.projections(
             [(f"{prefix}.wq_a", latent, "attention"), (f"{prefix}.wkv", dim, "attention")], hidden
         ),
@@ -226,18 +225,17 @@ def _compressor(
 def _moe(build: Builder, index: int, prefix: str) -> tuple[Nvfp4MoE, tuple[float, float]]:
     config = build.config
     hidden, inner = config.hidden_size, config.expert_size
-    experts, shared_inside, scales = build_experts(build, index, prefix)
+    experts, shared_inside, scales = build_experts(build, prefix)
     shared = (
         None
         if shared_inside
         else SharedExpert(
-            index,
             build.linear(f"{prefix}.shared_experts.w1", inner, hidden, "shared expert"),
             build.linear(f"{prefix}.shared_experts.w3", inner, hidden, "shared expert"),
             build.linear(f"{prefix}.shared_experts.w2", hidden, inner, "shared expert"),
         )
     )
-    return Nvfp4MoE(index, _router(build, index, f"{prefix}.gate"), experts, shared), scales
+    return Nvfp4MoE(_router(build, index, f"{prefix}.gate"), experts, shared), scales
 
 
 def _router(build: Builder, index: int, prefix: str) -> Router:
@@ -257,12 +255,12 @@ def _router(build: Builder, index: int, prefix: str) -> Router:
     else:
         bias = build.vector(f"{prefix}.bias", config.num_experts)
     return Router(
-        layer=index,
         gate=gate,
         gate_nvfp4=gate_nvfp4,
         fused=fused,
         fused_gate=fused.prepare(weight),
         topk=build.plan.pick(router_ops.EPILOGUE_OP),
+        hashed=build.plan.pick(router_ops.HASH_OP),
         bias=bias,
         tid2eid=tid2eid,
     )

@@ -59,9 +59,7 @@ class _Stack:
         return self._tensors
 
 
-def build_experts(
-    build: Builder, layer: int, prefix: str
-) -> tuple[Experts, bool, tuple[float, float]]:
+def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[float, float]]:
     """All experts of one layer.
 
     Returns:
@@ -111,7 +109,7 @@ def build_experts(
     if to_nvfp4:
         impl = build.plan.pick(moe_ops.OP)
         weights = impl.prepare(*(Nvfp4Weight(*stack.tensors()) for stack in (w1, w3, w2)))
-        built: Experts = Nvfp4Experts(layer, impl, weights, scales, shared, _size(weights))
+        built: Experts = Nvfp4Experts(impl, weights, scales, shared, _size(weights))
     else:
         built = _plain(build, kind, both.tensors(), w2.tensors())
     build.resident_bytes += built.size_bytes

@@ -21,8 +21,8 @@ class Activation:
     """One activation tensor [T, ..., K] and its quantised form.
 
     Args:
-        x: the tensor. mode: where gsa comes from. quantise: the op. tap, layer, site: where to
-            record it, or None. rows: x with its measured gsa, where whoever made x quantised it.
+        x: the tensor. mode: where gsa comes from. quantise: the op. tap, site: where to record
+            it, or None. rows: x with its measured gsa, where whoever made x quantised it.
     """
 
     def __init__(
@@ -31,7 +31,6 @@ class Activation:
         mode: GsaMode,
         quantise: Run,
         tap: TapWriter | None = None,
-        layer: int = 0,
         site: str = "",
         rows: Nvfp4Rows | None = None,
     ) -> None:
@@ -39,7 +38,7 @@ class Activation:
         self.mode = mode
         self._quantise = quantise
         self._tap = tap
-        self._place = (layer, site)
+        self._site = site
         self._rows = rows
 
     def nvfp4(self, input_scale: Tensor | None = None) -> Nvfp4Rows:
@@ -59,7 +58,7 @@ class Activation:
 
     def _record(self, rows: Nvfp4Rows) -> None:
         if self._tap is not None:
-            self._tap.site(*self._place, rows)
+            self._tap.site(self._site, rows)
             self._tap = None
 
 

@@ -13,7 +13,6 @@ from engine.model.step import StepContext
 from engine.protocol import RouterPath
 from kernels.formats import Nvfp4Rows
 from kernels.moe.reference import ExpertWeights, clamped_swiglu, experts
-from kernels.router import reference as routing
 
 
 @dataclass(slots=True)
@@ -30,16 +29,16 @@ class Router:
     """The gate in both precisions, and three ways from it to experts.
 
     fused: one op from quantised rows to experts. two-kernel: the NVFP4 gate linear, then the top-k
-    op. bf16: the gate as stored, then the same top-k op. Hash layers (tid2eid [V, K] int64, no
+    op. bf16: the gate as stored, then the same top-k op. Hash layers (tid2eid [V, K] int32, no
     bias) look their experts up by token id and take the weights from the gate scores.
     """
 
-    layer: int
     gate: Linear
     gate_nvfp4: Nvfp4Linear
     fused: Picked
     fused_gate: Any
     topk: Picked
+    hashed: Picked
     bias: Tensor | None
     tid2eid: Tensor | None
 
@@ -47,10 +46,8 @@ class Router:
         config, path = step.config, step.options.router
         sizes = {"top_k": config.top_k, "route_scale": config.route_scale}
         if self.tid2eid is not None:
-            score = routing.scores(self._logits(act, path))
-            ids = self.tid2eid[step.token_ids].long()
-            weights = routing.mixing_weights(score, ids, config.route_scale)
-            return Routing(ids, weights, torch.full_like(weights[:, 0], float("inf")))
+            arguments = (self._logits(act, path), self.tid2eid, step.token_ids)
+            return Routing(*self.hashed.run(*arguments, route_scale=config.route_scale))
         assert self.bias is not None
         if path == "fused":
             rows = act.nvfp4(self.gate_nvfp4.input_scale)
@@ -65,7 +62,6 @@ class Router:
 class SharedExpert:
     """The expert every token takes, with weight 1; the same clamp as the routed ones."""
 
-    layer: int
     w1: Linear
     w3: Linear
     w2: Linear
@@ -73,7 +69,7 @@ class SharedExpert:
     def __call__(self, act: Activation, step: StepContext) -> Tensor:
         hidden = clamped_swiglu(self.w1(act), self.w3(act), step.config.swiglu_limit)
         hidden = hidden.to(act.x.dtype)
-        return self.w2(step.activation(hidden, self.layer, "shared_w2_in"))
+        return self.w2(step.activation(hidden, "shared_w2_in"))
 
 
 class Experts(Protocol):
@@ -100,7 +96,6 @@ class InputScales(NamedTuple):
 class Nvfp4Experts:
     """W4A4 experts. shared: the stack's last one is the shared expert."""
 
-    layer: int
     impl: Picked
     weights: ExpertWeights
     scales: InputScales
@@ -122,9 +117,9 @@ class Nvfp4Experts:
         )
         if mid is not None:
             count = ids.shape[1]
-            step.record(self.layer, "w2_in", _choices(mid, slice(None, count)))
+            step.record("w2_in", _choices(mid, slice(None, count)))
             if self.shared:
-                step.record(self.layer, "shared_w2_in", _choices(mid, slice(count, None)))
+                step.record("shared_w2_in", _choices(mid, slice(count, None)))
         return out
 
     def _stored_rows(self, act: Activation, ids: Tensor, step: StepContext) -> Nvfp4Rows:
@@ -140,7 +135,7 @@ class Nvfp4Experts:
             own = live if scales.shared_w13 is None else scales.shared_w13.expand_as(live)
             gsa = torch.cat((gsa, own), 1)
         rows: Nvfp4Rows = step.ops.quantise(act.x.unsqueeze(1).expand(-1, gsa.shape[1], -1), gsa)
-        step.record(self.layer, "ffn_in", _choices(rows, slice(None, count)))
+        step.record("ffn_in", _choices(rows, slice(None, count)))
         return rows
 
     def _quantise_mid(
@@ -193,7 +188,6 @@ class Nvfp4MoE:
     shared: the shared expert, where it is not one of `experts`.
     """
 
-    layer: int
     router: Router
     experts: Experts
     shared: SharedExpert | None
@@ -202,9 +196,8 @@ class Nvfp4MoE:
         """[T, H], already normed -> [T, H] fp32."""
         chosen = self.router(act, step)
         if step.tap is not None:
-            step.tap.write("expert_ids", chosen.expert_ids[-1], self.layer)
-            step.tap.write("expert_weights", chosen.expert_weights[-1], self.layer)
-            step.tap.write("router_margin", chosen.margin[-1], self.layer)
+            ids, weights, margin = chosen.expert_ids, chosen.expert_weights, chosen.margin
+            step.tap.routing(ids[-1], weights[-1], margin[-1])
         out = self.experts(act, chosen, step)
         return out if self.shared is None else out + self.shared(act, step)
 

@@ -8,7 +8,7 @@ import torch
 
 from engine.errors import EngineError
 from engine.protocol import PlanRow
-from kernels import attention, compressor, indexer, linear, quantise, residual, sample
+from kernels import attention, compressor, indexer, linear, quantise, residual, sample, tap
 from kernels.compiled import KernelLibrary
 from kernels.dispatch import Op, Refusal, select
 
@@ -62,6 +62,8 @@ class Ops:
     compress: Run
     choose_blocks: Run
     sample: Run
+    record_layer: Run
+    record_logits: Run
 
     @staticmethod
     def resolve(plan: Plan) -> "Ops":
@@ -76,4 +78,6 @@ class Ops:
             compress=plan.pick(compressor.OP).run,
             choose_blocks=plan.pick(indexer.OP).run,
             sample=plan.pick(sample.OP).run,
+            record_layer=plan.pick(tap.LAYER_OP).run,
+            record_logits=plan.pick(tap.LOGITS_OP).run,
         )

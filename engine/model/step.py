@@ -72,12 +72,10 @@ class StepContext:
         self.window_phases = rope_phases(self.positions, frequencies.window)
         self.compress_phases = rope_phases(self.positions, frequencies.compress)
 
-    def activation(
-        self, x: Tensor, layer: int, site: str, rows: Nvfp4Rows | None = None
-    ) -> Activation:
-        return Activation(x, self.options.gsa, self.ops.quantise, self.tap, layer, site, rows)
+    def activation(self, x: Tensor, site: str, rows: Nvfp4Rows | None = None) -> Activation:
+        return Activation(x, self.options.gsa, self.ops.quantise, self.tap, site, rows)
 
-    def record(self, layer: int, site: str, rows: Nvfp4Rows) -> None:
+    def record(self, site: str, rows: Nvfp4Rows) -> None:
         """Note a quantised activation that did not come from `activation`."""
         if self.tap is not None:
-            self.tap.site(layer, site, rows)
+            self.tap.site(site, rows)

@@ -90,20 +90,22 @@ class Transformer:
             site, norm = layer.attn_site, layer.attn_norm
             streams, mix, h, rows = self.ops.boundary(streams, y, mix, site, norm, **rounds)
             if tap is not None and layer.index:
-                tap.streams(layer.index - 1, streams[-1])
-            act = step.activation(h, layer.index, "attn_in", rows)
+                tap.streams(streams[-1])
+                self.ops.record_layer(*tap.end_layer(layer.index - 1))
+            act = step.activation(h, "attn_in", rows)
             y = layer.attention(act, layer_state, step)
             site, norm = layer.ffn_site, layer.ffn_norm
             streams, mix, g, rows = self.ops.boundary(streams, y, mix, site, norm, **rounds)
-            y = layer.moe(step.activation(g, layer.index, "ffn_in", rows), step)
+            y = layer.moe(step.activation(g, "ffn_in", rows), step)
         state.position += token_ids.shape[0]
         if not with_logits:
             return None
         streams, normed, rows = self.ops.head_boundary(
             streams, y, mix, self.head_site, self.norm, **rates
         )
-        last = config.num_layers - 1
+        logits = self.head(step.activation(normed, "head_in", rows))
         if tap is not None:
-            tap.streams(last, streams[-1])
-        # The head has one site of its own; it is recorded with the last layer.
-        return self.head(step.activation(normed, last, "head_in", rows))
+            tap.streams(streams[-1])
+            # The head has one site of its own; it is recorded with the last layer.
+            self.ops.record_layer(*tap.end_layer(config.num_layers - 1))
+        return logits

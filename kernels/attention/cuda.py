@@ -73,11 +73,7 @@ def attend_cached(
     extra = chosen[0].shape[1] if chosen else 0 if blocks is None else blocks.shape[0]
     parts = _attend(library, q, kv, ring, position, blocks, chosen, window, extra, ratio, tap)
     out, rows = _merge(library, q, *parts, sink, cos, sin, window, extra, groups, tap)
-    if not tap:
-        return out, rows, None
-    mean = parts[2].mean(0)
-    compressed = mean[window:-1]
-    return out, rows, AttentionTap(mean[-1], mean[:window].sum(), compressed.sum(), compressed)
+    return out, rows, AttentionTap(parts[2], window) if tap else None
 
 
 def _attend(

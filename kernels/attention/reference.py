@@ -13,16 +13,11 @@ from kernels.residual.reference import rms_norm, rotate
 
 
 class AttentionTap(NamedTuple):
-    """Where the attention of the last query went, mean over heads.
+    """Where the attention of the last query went: shares [A, window + C + 1] fp32 of each head,
+    which sum to 1, over the window's rows, the compressed rows and the sink."""
 
-    sink, window, compressed: 0-d fp32 shares that sum to 1. rows: [K] fp32, share of each
-    compressed row.
-    """
-
-    sink: Tensor
-    window: Tensor
-    compressed: Tensor
-    rows: Tensor
+    shares: Tensor
+    window: int
 
 
 def attention_inputs(
@@ -137,11 +132,8 @@ def attend(
         out = out + weights[..., width:] @ compressed_rows.float()
     if not tap:
         return out.to(q.dtype), None
-    last = weights[-1].mean(0)
-    record = AttentionTap(
-        (sink_weight[-1] / total[-1]).mean(), last[:width].sum(), last[width:].sum(), last[width:]
-    )
-    return out.to(q.dtype), record
+    shares = torch.cat((weights[-1], sink_weight[-1] / total[-1]), -1)
+    return out.to(q.dtype), AttentionTap(shares, width)
 
 
 def _scores(q: Tensor, rows: Tensor, visible: Tensor) -> Tensor:

@@ -10,32 +10,13 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, range_constexpr
-from cutlass.cute.arch import inline_ptx
 from cutlass.cute.runtime import make_ptr
 
 from kernels import cute_ptx as ptx
+from kernels.cute_warp import LOWEST, warp_add_int
 
 THREADS = 1024
 KEYS = 64  # scores are padded to a multiple
-_LOWEST = -(1 << 31)
-
-
-def _ordered(value):
-    """An int32 that compares as the float does."""
-    return inline_ptx(
-        """{ .reg .b32 v, m; .reg .pred p; mov.b32 v, {$r0}; xor.b32 m, v, 0x7FFFFFFF;
-        setp.lt.s32 p, v, 0; selp.b32 {$w0}, m, v, p; }""",
-        write_only_types=[Int32],
-        read_only_args=[value],
-    )
-
-
-def _warp_add(value):
-    return inline_ptx(
-        "redux.sync.add.s32 {$w0}, {$r0}, 0xFFFFFFFF;",
-        write_only_types=[Int32],
-        read_only_args=[value],
-    )
 
 
 @cute.jit
@@ -55,8 +36,8 @@ def _scan(value: Int32, sums: cute.Tensor):
     other = sums[lane]
     if lane < warp:
         earlier = other
-    earlier = _warp_add(earlier)
-    total = _warp_add(other)
+    earlier = warp_add_int(earlier)
+    total = warp_add_int(other)
     return earlier + running - value, total
 
 
@@ -83,23 +64,23 @@ def best_kernel(
     keys = []
     for i in range_constexpr(own):
         at = thread * own + i
-        key = Int32(_LOWEST)
+        key = Int32(LOWEST)
         if at < visible and at < count:
-            key = cutlass.max(_ordered(ptx.load_f32(row + at)), Int32(_LOWEST + 1))
+            key = cutlass.max(ptx.ordered(ptx.load_f32(row + at)), Int32(LOWEST + 1))
         keys.append(key)
 
-    cut = Int32(_LOWEST)
+    cut = Int32(LOWEST)
     for step in cutlass.range(32):
         tried = cut + (Int32(1) << (Int32(31) - step))
         larger = Int32(0)
         for i in range_constexpr(own):
             if keys[i] >= tried:
                 larger += 1
-        larger = _warp_add(larger)
+        larger = warp_add_int(larger)
         if lane == 0:
             sums[step % 2, warp] = larger
         cute.arch.sync_threads()
-        if _warp_add(sums[step % 2, lane]) >= top_k:
+        if warp_add_int(sums[step % 2, lane]) >= top_k:
             cut = tried
 
     above = Int32(0)

@@ -1,6 +1,7 @@
 """The router: gate scores to experts and mixing weights.
 
-FUSED_OP takes quantised rows and the NVFP4 gate; EPILOGUE_OP takes logits, from whatever made them.
+FUSED_OP takes quantised rows and the NVFP4 gate; EPILOGUE_OP takes logits, from whatever made
+them; HASH_OP also takes the choice from a table.
 """
 
 from kernels.dispatch import Impl, OnlyOn, Op, anywhere, on_known_gpu
@@ -22,5 +23,13 @@ EPILOGUE_OP = Op(
     (
         Impl("cute-topk", cuda.route, on_known_gpu, compiled=True),
         Impl("reference", reference.route, anywhere),
+    ),
+)
+
+HASH_OP = Op(
+    "router_hash",
+    (
+        Impl("cute-hash", cuda.hash_route, on_known_gpu, compiled=True),
+        Impl("reference", reference.hash_route, anywhere),
     ),
 )

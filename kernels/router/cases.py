@@ -30,6 +30,23 @@ def router_cases(b: Bench) -> Cases:
 
         yield f"E {experts} K {k} top-{top_k} rows {tokens}", check
 
+    for experts, top_k, tokens in [(12, 2, 3), (256, 6, 1), (384, 6, 8)]:
+
+        def hashed(
+            experts: int = experts, top_k: int = top_k, tokens: int = tokens
+        ) -> tuple[float, float]:
+            logits = b.randn(tokens, experts, scale=9.0)
+            logits[0] = float("nan")
+            table = b.distinct_ids(50, experts, top_k).int()
+            arguments = (logits, table, b.distinct_ids(1, 50, tokens)[0])
+            found = router_cuda.hash_route(b.library, *arguments, route_scale=2.5)
+            expected = router.hash_route(*arguments, route_scale=2.5)
+            ids, _ = bits([found[0], found[2]], [expected[0], expected[2]])
+            weights, limit = near(found[1], expected[1], FP32_LIMIT)
+            return max(ids, weights), limit
+
+        yield f"hash, E {experts} top-{top_k} rows {tokens}", hashed
+
     def adversarial() -> tuple[float, float]:
         nan, inf = float("nan"), float("inf")
         rows = torch.zeros(9, 64)

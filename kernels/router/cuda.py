@@ -1,4 +1,4 @@
-"""Launches `cute_route`: the fused router for up to 8 rows, the top-k for any number."""
+"""Launches `cute_hash`, and `cute_route`: fused router for up to 8 rows, top-k for any number."""
 
 import torch
 from torch import Tensor
@@ -20,6 +20,23 @@ def route(
     kernel = library.get("kernels.router.cute_route", kind="topk", experts=experts, choices=top_k)
     arguments = (logits.contiguous(), bias, *outputs, float(route_scale))
     kernel.launch((tokens, 1, 1), 32, _scratch(experts, top_k), arguments)
+    return outputs
+
+
+def hash_route(
+    library: KernelLibrary,
+    logits: Tensor,
+    table: Tensor,
+    token_ids: Tensor,
+    *,
+    route_scale: float,
+) -> Routed:
+    """As `reference.hash_route`. Capture-safe."""
+    (tokens, experts), top_k = logits.shape, table.shape[1]
+    outputs = _outputs(tokens, top_k, logits.device)
+    kernel = library.get("kernels.router.cute_hash", experts=experts, choices=top_k)
+    arguments = (logits.contiguous(), table, token_ids, *outputs, float(route_scale))
+    kernel.launch((tokens, 1, 1), 32, 0, arguments)
     return outputs
 
 

@@ -49,12 +49,22 @@ def route(
 
 
 def mixing_weights(score: Tensor, ids: Tensor, route_scale: float) -> Tensor:
-    """Weights [T, K] of experts chosen elsewhere (hash layers): score / sum of chosen *
+    """Weights [T, K] of experts chosen elsewhere: score / sum of chosen *
     route_scale."""
     chosen = score.gather(1, ids)
     total = chosen.sum(-1, keepdim=True)
     even = torch.full_like(chosen, 1.0 / ids.shape[1])
     return torch.where(total > 0, chosen / total, even) * route_scale
+
+
+def hash_route(
+    logits: Tensor, table: Tensor, token_ids: Tensor, *, route_scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Experts by token id from table [V, K] int32, weighed by their scores; as `route`, the margin
+    is inf."""
+    ids = table[token_ids].long()
+    weights = mixing_weights(scores(logits), ids, route_scale)
+    return ids, weights, torch.full_like(weights[:, 0], float("inf"))
 
 
 def fused_route(

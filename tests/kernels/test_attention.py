@@ -31,8 +31,9 @@ def test_attend_agrees_with_a_loop() -> None:
             total = sum(weights) + math.exp(float(sink[head]))
             expected = sum((w / total) * row for w, row in zip(weights, rows, strict=True))
             torch.testing.assert_close(out[t, head], expected, rtol=1e-5, atol=1e-6)
-    assert float(tap.sink + tap.window + tap.compressed) == pytest.approx(1.0, abs=1e-5)
-    torch.testing.assert_close(tap.rows.sum(), tap.compressed)
+    assert tap.window == window.shape[0] and tap.shares.shape == (2, len(rows) + 1)
+    torch.testing.assert_close(tap.shares.sum(-1), torch.ones(2))
+    torch.testing.assert_close(tap.shares[:, :-1] @ rows, out[-1])
 
 
 def test_attend_takes_rows_per_query() -> None:

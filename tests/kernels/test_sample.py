@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.sample.reference import SampleSettings, sample, uniform
+from kernels.sample.reference import Sampled, SampleSettings, sample, uniform
 
 
 def settings(
@@ -18,8 +18,11 @@ def settings(
 
 
 def draw(logits: Tensor, position: int = 0, **changes: float) -> tuple[int, int]:
-    chosen, kept = sample(logits, settings(**changes), torch.tensor(position))  # type: ignore[arg-type]
-    return int(chosen), int(kept)
+    out = Sampled.empty(logits.device)
+    sample(logits, settings(**changes), torch.tensor(position), out)  # type: ignore[arg-type]
+    chosen, kept, finite, _ = out.result.tolist()
+    assert finite and chosen == int(out.token)
+    return chosen, kept
 
 
 def test_temperature_zero_is_the_first_of_the_largest() -> None:
