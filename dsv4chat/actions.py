@@ -12,7 +12,7 @@ from dsv4chat.core import places
 from dsv4chat.core.commands import Command
 from dsv4chat.core.editor import EditorError, edit_text
 from dsv4chat.core.markdown_pieces import code_blocks
-from dsv4chat.core.settings import EFFORTS, GSA_MODES
+from dsv4chat.core.settings import EFFORTS, GSA_MODES, next_router
 from dsv4chat.core.text import one_line
 
 if TYPE_CHECKING:
@@ -98,35 +98,12 @@ class ChatActions:
             else "System prompt cleared."
         )
 
-    # ---- branches -------------------------------------------------------------------------------
-
-    def action_branch(self: "ChatApp", step: int) -> None:
-        if self.refuse_while_busy():
-            return
-        if not self.session.conversation.step_branch(step):
-            self.tell("No other branch: ctrl+r answers again, ctrl+e edits a message.")
-        self.set_cursor(None)
-        self.session.listener("path")
-
-    def action_branches(self: "ChatApp") -> None:
-        from dsv4chat.screens.branches import BranchScreen
-
-        if self.refuse_while_busy():
-            return
-
-        def chosen(turn_id: str | None) -> None:
-            if turn_id is not None:
-                self.session.conversation.select(turn_id)
-                self.set_cursor(None)
-                self.session.listener("path")
-
-        self.push_screen(BranchScreen(self.session.conversation), chosen)
-
     # ---- engine ---------------------------------------------------------------------------------
 
     def action_router(self: "ChatApp", name: str = "") -> None:
         if not name:
-            name, skipped = self.session.next_router()
+            refused = self.session.ready.refused if self.session.ready else {}
+            name, skipped = next_router(self.session.settings.router, refused)
             for reason in skipped:
                 self.tell(f"skipped {reason}", "warning")
         self.action_set_value("router", name)

@@ -14,6 +14,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from dsv4chat.actions import ChatActions
+from dsv4chat.branch_actions import BranchActions
 from dsv4chat.chat_actions import ConversationActions
 from dsv4chat.core import places
 from dsv4chat.core.clipboard import copy_text
@@ -79,7 +80,7 @@ def _typed(key: str) -> bool:
     return key == "escape" or key.endswith(("bracket", "space")) or len(key) == 1
 
 
-class ChatApp(ChatActions, ConversationActions, App[int]):
+class ChatApp(ChatActions, ConversationActions, BranchActions, App[int]):
     """One window, one session, one engine."""
 
     CSS_PATH = "app.tcss"

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.telemetry import TapLayout
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 RouterPath = Literal["fused", "two-kernel", "bf16"]
 GsaMode = Literal["runtime", "checkpoint"]
@@ -117,7 +117,9 @@ class Load(msgspec.Struct, tag=True):
 class Generate(msgspec.Struct, tag=True):
     """Answer a conversation. Refused with a `Finished` of reason fault while another answer runs.
 
-    `forced_ids` are taken as the first tokens of the answer instead of sampling them.
+    `forced_ids` are taken as the first tokens of the answer instead of sampling them. The first
+    `kept` of them are known to the app: they are read like a prompt and not reported again, and
+    the first reported token has the index `kept`.
     """
 
     request: int
@@ -127,6 +129,7 @@ class Generate(msgspec.Struct, tag=True):
     effort: Effort = "none"
     tools: list[dict[str, Any]] = []
     forced_ids: list[int] = []
+    kept: int = 0
 
 
 class Cancel(msgspec.Struct, tag=True):
@@ -188,7 +191,7 @@ class Token(msgspec.Struct, frozen=True):
     """One sampled token. `piece` is its text for display, control characters shown as symbols.
 
     `logprob` is of the raw distribution, before temperature. `router` and `gsa` name the path that
-    made it.
+    made it. `forced`: taken from the request instead of sampled.
     """
 
     index: int
@@ -201,6 +204,7 @@ class Token(msgspec.Struct, frozen=True):
     saturated: int = 0
     top: list[tuple[int, float]] = []  # raw (id, logprob), best first; empty with taps off
     pieces: list[str] = []  # text of each id in `top`
+    forced: bool = False
 
 
 class Delta(msgspec.Struct, frozen=True):

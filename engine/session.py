@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.errors import ContextError, EngineError
 from engine.protocol import (
     Delta,
@@ -35,16 +37,16 @@ from engine.text.tokenizer import Tokenizer
 
 _FLUSH_SECONDS = 0.033  # a batch of tokens goes out about 30 times a second
 _MAX_SNAPSHOTS = 8
-_TOP_SENT = 5  # alternatives sent with each token; the tap record holds more
 _DEFAULT_MAX_TOKENS = 65536
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of the answer under way."""
+    """What is known of the answer under way. `count` includes the tokens that were kept."""
 
     command: Generate
     prompt: Prompt
+    given: list[int]  # the prompt and the kept tokens
     parser: StreamParser
     seed: int
     budget: int
@@ -112,20 +114,28 @@ class Session:
         self.encoder.validate(command.messages, command.tools, effort=command.effort)
         prompt = self.encoder.encode(command.messages, effort=command.effort, tools=command.tools)
         self._check_ids([*prompt.ids, *command.forced_ids])
+        kept = command.forced_ids[: command.kept]
+        if command.kept < 0 or len(kept) < command.kept:
+            raise EngineError(f"kept {command.kept} of {len(command.forced_ids)} forced tokens")
+        given = [*prompt.ids, *kept]
         room = self.runner.context - len(prompt.ids)
-        if room < 1:
+        if room <= len(kept):
             raise ContextError(
-                f"the conversation is {len(prompt.ids)} tokens and the context holds "
+                f"the conversation is {len(given)} tokens and the context holds "
                 f"{self.runner.context}; start a new conversation or open a larger context"
             )
         wanted = command.sampling.max_tokens or _DEFAULT_MAX_TOKENS
         seed = command.sampling.seed
+        parser = StreamParser(self.tokenizer, prompt, command.tools)
+        parser.feed(kept)  # the app has their text
         return _Answer(
             command=command,
             prompt=prompt,
-            parser=StreamParser(self.tokenizer, prompt, command.tools),
+            given=given,
+            parser=parser,
             seed=secrets.randbits(48) if seed is None else seed,
             budget=min(wanted, room),
+            count=len(kept),
         )
 
     def _check_ids(self, ids: list[int]) -> None:
@@ -136,8 +146,8 @@ class Session:
                 raise EngineError(f"token id {token_id} is outside the vocabulary of {vocab}")
 
     def _take_prompt(self, answer: _Answer) -> bool:
-        """Bring the state to the prompt's last token but one; False if interrupted."""
-        ids = answer.prompt.ids[:-1]
+        """Bring the state to the last given token but one; False if interrupted."""
+        ids = answer.given[:-1]
         shared = _common_length(self.runner.ids, ids)
         answer.reused = self.runner.rewind(shared, self._snapshots)
         self._snapshots = [s for s in self._snapshots if s.position <= answer.reused]
@@ -162,8 +172,8 @@ class Session:
         if self._interrupted() or not self._take_prompt(answer):
             return "cancelled", ""
         command = answer.command
-        self.runner.begin(answer.prompt.ids[-1], command.sampling, answer.seed)
-        options, started = self.options, 0
+        self.runner.begin(answer.given[-1], command.sampling, answer.seed)
+        options, started = self.options, answer.count
         while answer.count < answer.budget:
             while self.runner.unread <= self.runner.lookahead and started < answer.budget:
                 if self.options != options:
@@ -187,16 +197,17 @@ class Session:
         index = answer.count
         answer.count += 1
         self.progress += 1
-        if index == 0:
+        if not answer.first_token:
             answer.first_token = time.monotonic()
-        answer.tokens.append(self._token(index, result))
+        forced = index < len(answer.command.forced_ids)
+        answer.tokens.append(self._token(index, result, forced))
         answer.deltas += answer.parser.feed([result.token_id])
         if result.record is not None:
             self._emit(Telemetry(answer.command.request, index, result.record))
         if time.monotonic() - answer.flushed > _FLUSH_SECONDS:
             self._flush(answer)
 
-    def _token(self, index: int, result: StepResult) -> Token:
+    def _token(self, index: int, result: StepResult, forced: bool) -> Token:
         token = Token(
             index=index,
             id=result.token_id,
@@ -204,20 +215,16 @@ class Session:
             logprob=result.logprob,
             router=result.options.router,
             gsa=result.options.gsa,
+            forced=forced,
         )
         if result.record is None:
             return token
         record = TapRecord(self.runner.layout, result.record)
         log_z = record.scalar("logsumexp")
-        ids = [int(i) for i in record["top_ids"][:_TOP_SENT]]
-        logits = record["top_logits"][:_TOP_SENT]
-        return Token(
-            index=token.index,
-            id=token.id,
-            piece=token.piece,
-            logprob=token.logprob,
-            router=token.router,
-            gsa=token.gsa,
+        ids = [int(i) for i in record["top_ids"]]
+        logits = record["top_logits"]
+        return msgspec.structs.replace(
+            token,
             gsa_max=max(record["gsa_live"]),
             saturated=int(sum(record["saturated"])),
             top=[(i, logit - log_z) for i, logit in zip(ids, logits, strict=True)],
@@ -239,7 +246,7 @@ class Session:
         self.runner.discard()
         self._report_graphs()
         now = time.monotonic()
-        decoding = now - answer.first_token
+        decoding, made = now - answer.first_token, answer.count - answer.command.kept
         self._emit(
             Finished(
                 request=answer.command.request,
@@ -248,8 +255,8 @@ class Session:
                 reused_tokens=answer.reused,
                 tokens=answer.count,
                 thinking_tokens=final.thinking_tokens,
-                ttft_ms=1000 * (answer.first_token - answer.started) if answer.count else 0.0,
-                tok_s=(answer.count - 1) / decoding if answer.count > 1 and decoding > 0 else 0.0,
+                ttft_ms=1000 * (answer.first_token - answer.started) if made else 0.0,
+                tok_s=(made - 1) / decoding if made > 1 and decoding > 0 else 0.0,
                 seed=answer.seed,
                 message=message,
                 tool_calls=final.tool_calls,

@@ -106,6 +106,8 @@ COMMANDS: tuple[Command, ...] = (
             ("f10", "right_square_bracket"), hint="", browse=True),
     Command("token_live", "Follow the newest token", "let go of the token cursor", "look inside",
             ("f11",), "live"),
+    Command("force", "Take another token", "branch at the token cursor with another token",
+            "look inside", ("f",), "force", "RANK|TEXT|id N", browse=True),
     Command("layer(-1)", "Previous layer", "layer shown in detail", "look inside",
             ("left_curly_bracket",), browse=True),
     Command("layer(1)", "Next layer", "layer shown in detail", "look inside",

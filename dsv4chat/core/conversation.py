@@ -34,6 +34,15 @@ class OptionMark:
     options: StepOptions
 
 
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """Token `index` was taken because the user said so; `instead` is what stood there before."""
+
+    index: int
+    instead: str
+    source: str  # the turn that was branched
+
+
 @dataclass(slots=True)
 class Turn:
     """One message. The lists of an assistant turn run in step: one entry per sampled token."""
@@ -55,6 +64,7 @@ class Turn:
     channels: list[str] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)  # end of the token's text in its channel's text
     marks: list[OptionMark] = field(default_factory=list)
+    forced: list[Forced] = field(default_factory=list)
     finish: StopReason | None = None
     finished: Finished | None = None
     note: str = ""  # what went wrong, in words
@@ -64,6 +74,11 @@ class Turn:
     @property
     def done(self) -> bool:
         return self.role != "assistant" or self.finish is not None
+
+    @property
+    def kept(self) -> int:
+        """How many tokens at the beginning were taken over from another branch."""
+        return self.forced[-1].index if self.forced else 0
 
     @property
     def options(self) -> StepOptions | None:
@@ -136,12 +151,13 @@ class Conversation:
         return turns[::-1]
 
     def add_user(self, text: str, *, parent: str | None) -> Turn:
-        return self._add(Turn("user", parent, text=text))
+        return self.add(Turn("user", parent, text=text))
 
     def add_assistant(self, settings: Settings, *, parent: str | None) -> Turn:
-        return self._add(Turn("assistant", parent, settings=settings))
+        return self.add(Turn("assistant", parent, settings=settings))
 
-    def _add(self, turn: Turn) -> Turn:
+    def add(self, turn: Turn) -> Turn:
+        """Hang a turn below its parent; it is the leaf now."""
         self.turns[turn.id] = turn
         self._children.setdefault(turn.parent, []).append(turn.id)
         self._children[turn.id] = []

@@ -71,6 +71,17 @@ class RecordStore:
         self._size += records.size
         self._shrink(turn_id)
 
+    def take_over(self, source_id: str, turn_id: str, count: int) -> None:
+        """The first `count` tokens of one turn's records for another, just opened one."""
+        source = self._turns.get(source_id)
+        if source is not None:
+            part = TurnRecords(
+                source.layout or self._turns[turn_id].layout,
+                {n: token for n, token in source.tokens.items() if n < count},
+                {n: payload for n, payload in source.payloads.items() if n < count},
+            )
+            self.put(turn_id, part)
+
     def get(self, turn_id: str) -> TurnRecords | None:
         return self._turns.get(turn_id)
 

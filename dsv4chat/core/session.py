@@ -7,18 +7,19 @@ lost, from any phase. Text already received always stays in the conversation.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from dsv4chat.core.backend import Backend, BackendEvent, EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.conversation import Conversation, OptionMark, Turn
 from dsv4chat.core.records import RecordStore
-from dsv4chat.core.settings import ROUTERS, Settings
+from dsv4chat.core.settings import Settings
 from dsv4chat.core.timing import Timing
 from engine.framing import ProtocolError
 from engine.protocol import (
     Cancel,
+    ChatMessage,
     Fault,
     Finished,
     Generate,
@@ -171,7 +172,8 @@ class ChatSession:
         turn.add(event)
         self.records.add_tokens(turn.id, event.tokens)
         self.timing.add(len(event.tokens))
-        self.context_used = (self.prefill.total if self.prefill else 0) + len(turn.token_ids)
+        read = self.prefill.total if self.prefill else 0
+        self.context_used = read + len(turn.token_ids) - turn.kept
         if event.tokens:
             token = event.tokens[-1]
             taps = self.applied.taps if self.applied else self.settings.taps
@@ -255,16 +257,25 @@ class ChatSession:
         messages = self.conversation.messages(user)
         turn = self.conversation.add_assistant(self.settings, parent=user.id)
         turn.model = self.ready.model.name if self.ready else ""
+        self.records.open(turn.id, self.ready.layout if self.ready else None)
+        self.request(turn, messages)
+
+    def request(
+        self, turn: Turn, messages: list[ChatMessage], forced_ids: Sequence[int] = (), kept: int = 0
+    ) -> None:
+        """Have `turn` answered with its own settings. It need not be in the conversation."""
+        settings = turn.settings or self.settings
         self._request += 1
         self.answering, self.phase, self.stopping = turn, "prefill", False
         self.timing, self.prefill = Timing(), None
-        self.records.open(turn.id, self.ready.layout if self.ready else None)
         command = Generate(
             request=self._request,
             messages=messages,
-            sampling=self.settings.sampling,
-            options=self.settings.options,
-            effort=self.settings.effort,
+            sampling=settings.sampling,
+            options=turn.options or settings.options,
+            effort=settings.effort,
+            forced_ids=list(forced_ids),
+            kept=kept,
         )
         try:
             sent = self.backend.send(command)
@@ -308,18 +319,6 @@ class ChatSession:
         if changed and self.ready is not None and self.phase != "dead":
             self.backend.send(SetOptions(settings.options))
         self.listener("options")
-
-    def next_router(self) -> tuple[str, list[str]]:
-        """The next path that runs here, and the reasons of those skipped on the way."""
-        refused = self.ready.refused if self.ready else {}
-        at = ROUTERS.index(self.settings.router)
-        skipped: list[str] = []
-        for step in range(1, len(ROUTERS) + 1):
-            name = ROUTERS[(at + step) % len(ROUTERS)]
-            if name not in refused:
-                return name, skipped
-            skipped.append(f"{name}: {refused[name]}")
-        return self.settings.router, skipped
 
     def new_conversation(self) -> bool:
         """Begin again; False while an answer runs."""

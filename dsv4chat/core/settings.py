@@ -5,7 +5,7 @@ the same values and refuse the same ones in the same words.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -59,6 +59,18 @@ class Settings:
         if name not in SETTINGS:
             raise ValueError(f"no setting named {name}")
         return replace(self, **{name: SETTINGS[name].read(value)})
+
+
+def next_router(now: str, refused: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The next path that runs here, and the reasons of those skipped on the way."""
+    at = ROUTERS.index(now)
+    skipped: list[str] = []
+    for step in range(1, len(ROUTERS) + 1):
+        name = ROUTERS[(at + step) % len(ROUTERS)]
+        if name not in refused:
+            return name, skipped
+        skipped.append(f"{name}: {refused[name]}")
+    return now, skipped
 
 
 @dataclass(frozen=True, slots=True)

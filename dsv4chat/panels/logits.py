@@ -77,6 +77,8 @@ def _foot(view: View, logits: list[float], kept: int, width: int) -> list[Conten
             (f"{float(record.scalar('logits_max')):.1f}", "bold"),
         )  # fmt: skip
     ]
+    if view.token and view.token.forced:
+        lines.append(say(("forced by you", "bold $accent"), (", not sampled", "$foreground 60%")))
     bad = int(record.scalar("first_bad_layer"))
     if bad >= 0:
         lines.append(say((f"⚠ not finite from layer {bad} on", "bold $error")))

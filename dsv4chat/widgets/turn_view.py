@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.segment import Segment
 
-from dsv4chat.core.conversation import OptionMark, Turn
+from dsv4chat.core.conversation import Turn
 from dsv4chat.core.markdown_pieces import Piece, Splitter
 from dsv4chat.core.text import clean, count, one_line, seconds
+from dsv4chat.core.turn_notes import turn_notes
 from dsv4chat.widgets.look import Look
 from dsv4chat.widgets.marked_text import take_marks, with_marks
 from dsv4chat.widgets.plain_lines import Line, plain_lines
@@ -74,7 +75,8 @@ class TurnView:
 
     def draw(self, frame: Frame) -> int:
         """Draw what has changed; returns the height."""
-        key = (frame.width, id(frame.look), len(self.turn.marks), frame.cursor)
+        notes = len(turn_notes(self.turn))
+        key = (frame.width, id(frame.look), notes, frame.cursor)
         if key != self._key:
             self._key, self._drawn = key, []
         rows = [Row(self._title(frame))]
@@ -147,6 +149,8 @@ class TurnView:
             if thinking and not frame.unfold:
                 lines = lines[-THINKING_TAIL:]
             rows += [Row([Segment("│ ", look.frame), *line]) for line in lines]
+        notes = [note for note in turn_notes(turn) if not self._in_answer(note.index)]
+        rows += [Row([Segment(note.text, look.mark)], "⟂") for note in notes]
         return [*rows, Row([])]
 
     def _answer(self, frame: Frame) -> list[Row]:
@@ -187,8 +191,8 @@ class TurnView:
         from dsv4chat.widgets.markdown_lines import code_lines, text_lines  # slow; not at start
 
         look, width = frame.look, frame.width
-        marks = [mark for mark in self.turn.marks if self._in_piece(mark, piece)]
-        points = [self._offset(mark.index) for mark in marks]
+        notes = [note for note in turn_notes(self.turn) if self._in_piece(note.index, piece)]
+        points = [self._offset(note.index) for note in notes]
         source = with_marks(
             self._source, piece.start, piece.end, points, self._cursor(frame, piece)
         )
@@ -201,8 +205,8 @@ class TurnView:
             lines = plain_lines(source, width, look.text)
         signs = take_marks(lines, look.cursor)
         rows = [Row(line, signs.get(number, "")) for number, line in enumerate(lines)]
-        for mark in marks:
-            rows.append(Row([Segment(self._mark_text(mark), look.mark)], "⟂"))
+        for note in notes:
+            rows.append(Row([Segment(note.text, look.mark)], "⟂"))
         return rows
 
     def _ending(self, frame: Frame) -> list[Row]:
@@ -229,8 +233,17 @@ class TurnView:
         at = self.turn.ends[-1] if index >= len(ends) else start
         return at if channel == "answer" else 0
 
-    def _in_piece(self, mark: OptionMark, piece: Piece) -> bool:
-        at = self._offset(mark.index)
+    def _in_answer(self, index: int) -> bool:
+        """Whether a note at this token stands in the answer, and not with the thinking."""
+        channels = self.turn.channels
+        if not self.turn.reasoning or not channels:
+            return True
+        return channels[min(index, len(channels) - 1)] == "answer"
+
+    def _in_piece(self, index: int, piece: Piece) -> bool:
+        if not self._in_answer(index):
+            return False
+        at = self._offset(index)
         return piece.start <= at < piece.end or at == piece.end == len(self._source)
 
     def _cursor(self, frame: Frame, piece: Piece) -> tuple[int, int] | None:
@@ -240,18 +253,3 @@ class TurnView:
         if channel != "answer" or not piece.start <= start < piece.end:
             return None
         return start, min(end, piece.end)
-
-    def _mark_text(self, mark: OptionMark) -> str:
-        before = self.turn.settings.options if self.turn.settings else mark.options
-        for other in self.turn.marks:
-            if other is mark:
-                break
-            before = other.options
-        now, parts = mark.options, []
-        if now.router != before.router:
-            parts.append(f"router {before.router} → {now.router}")
-        if now.gsa != before.gsa:
-            parts.append(f"gsa {before.gsa} → {now.gsa}")
-        if now.taps != before.taps:
-            parts.append(f"taps {'on' if now.taps else 'off'}")
-        return f"{', '.join(parts) or 'same options'} from token {mark.index} on"

@@ -175,7 +175,14 @@ class FakeEngine:
         if match := re.search(r"!pace (\S+)", ask):
             pause = float(match[1])
         first_at = None
+        forced = dict(enumerate(command.forced_ids))
+        script = [
+            (channel, f" word{forced[n] - 500}" if forced.get(n, 500) != 500 else text)
+            for n, (channel, text) in enumerate(script)
+        ]
         for index, (channel, text) in enumerate(script[:limit]):
+            if index < command.kept:
+                continue
             if self.cancelled.is_set():
                 return self.finish(command, "cancelled", prompt, index, 0, started, first_at)
             self.misbehave(ask, index)
@@ -212,9 +219,11 @@ class FakeEngine:
         ]
         pieces = [text, *(f" word{n}" for n in range(1, 20))]
         token = p.Token(
-            index, 500, text.replace("\n", "↵"), math.log(share),
+            index, (command.forced_ids[index:] or [500])[0], text.replace("\n", "↵"),
+            math.log(share),
             self.options.router, self.options.gsa, gsa_max=0.0016, saturated=saturated,
             top=top if self.options.taps else [], pieces=pieces if self.options.taps else [],
+            forced=index < len(command.forced_ids),
         )  # fmt: skip
         self.send(p.Tokens(command.request, [token], [p.Delta(index, channel, text)]))
         if self.options.taps:
