@@ -15,7 +15,7 @@ from engine.model.config import ModelConfig
 
 # Parts of a checkpoint that the chat does not run, dropped by name.
 IGNORED_PREFIXES = {
-    "mtp.": "draft stages (MTP or DSpark)",
+    "mtp.": "MTP draft stage",
     "vision.": "vision tower",
     "vision_model.": "vision tower",
     "vision_tower.": "vision tower",
@@ -92,7 +92,8 @@ def take_census(config: ModelConfig, infos: Infos, where: str) -> Census:
                 left.append(name)
             else:
                 census.ignored.setdefault(what, []).append(name)
-    foreign = _foreign(infos)
+    _name_draft_stages(census.ignored)
+    foreign = _foreign(infos, left)
     if foreign:
         census.problems.insert(0, f"{where}: {foreign}")
     elif left and not census.problems:
@@ -115,7 +116,7 @@ def _place(infos: Infos, where: str, parameter: Parameter) -> Placed:
     name, shape, _, role = parameter
     if role == "linear":
         layout = find_layout(infos, where, parameter.prefix, (shape[0], shape[1]))
-        return Placed(parameter, layout, sum(info.size_bytes for info in layout.tensors()))
+        return Placed(parameter, layout, layout.size_bytes)
     info = expect(infos, where, name, shape, INTEGERS if role == "table" else FLOATS)
     return Placed(parameter, None, info.size_bytes)
 
@@ -139,14 +140,23 @@ def _half_scaled(placed: list[Placed]) -> list[str]:
     return list(problems.values())
 
 
-def _foreign(infos: Infos) -> str:
-    """In plain words, what other model or naming these tensors show."""
+def _name_draft_stages(ignored: dict[str, list[str]]) -> None:
+    """Later checkpoints have several stages of a block draft under the names of the one MTP."""
+    names = ignored.get(IGNORED_PREFIXES["mtp."], [])
+    stages = {name.split(".")[1] for name in names}
+    if len(stages) > 1 or any(".markov_head." in name for name in names):
+        del ignored[IGNORED_PREFIXES["mtp."]]
+        ignored[f"{len(stages)} DSpark draft stages"] = names
+
+
+def _foreign(infos: Infos, left: list[str]) -> str:
+    """In plain words, what other model or naming the tensors show; left: those without a use."""
     if any(name in infos for name in _HF_NAMES):
         return (
             "these are transformers' tensor names; dsv4chat reads DeepSeek's own "
             "(embed.weight, layers.0.attn.wq_a.weight, ...), as every published V4 folder has them"
         )
-    engram = next((name for name in infos if _ENGRAM.search(name)), None)
+    engram = next((name for name in left if _ENGRAM.search(name)), None)
     if engram:
         return f"{engram!r}: Engram tables belong to DeepSeek-V4.1, another architecture"
     return ""

@@ -5,8 +5,9 @@ that kept the name for NVFP4 block scales. Needs no torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from engine.checkpoint.headers import TensorInfo
 from engine.errors import CheckpointError
@@ -28,8 +29,7 @@ _PARTS = {"weight", "weight_packed", "scale", "input_scale", "input_global_scale
 Infos = Mapping[str, TensorInfo]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, gc=False):
     """The tensors one linear [N, K] is stored in.
 
     scale: block or tile scales. global_scale, input_scale: NVFP4 only. reciprocal: these two are
@@ -45,8 +45,16 @@ class Layout:
     reciprocal: bool = False
 
     def tensors(self) -> list[TensorInfo]:
-        found = (self.weight, self.scale, self.global_scale, self.input_scale)
-        return [info for info in found if info is not None]
+        found = [self.weight]
+        for info in (self.scale, self.global_scale, self.input_scale):
+            if info is not None:
+                found.append(info)
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum([info.end - info.start for info in self.tensors()])
 
 
 def expect(

@@ -4,7 +4,8 @@ A file is 8 bytes of little-endian header length N, N bytes of JSON, then the da
 into. Nothing here needs torch, so that a broken checkpoint is refused before torch is imported.
 """
 
-import math
+import json
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ _COMMAS_PER_TENSOR = 6
 _MAX_DIMENSIONS = 8
 _MAX_NAME = 512
 _MAX_SIZE = 1 << 62
+_NOT_SIZES = "shape is not a list of sizes"
+_NOT_OFFSETS = "data_offsets are not [begin, end]"
 
 # Bytes of one element, by the header's name of the dtype.
 ITEM_BYTES = {
@@ -109,71 +112,73 @@ def _guess(prefix: bytes) -> str:
     return ""
 
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_entry = msgspec.json.Decoder(_Entry).decode
+_decode_entries = msgspec.json.Decoder(dict[str, _Entry]).decode
+_decode_text = json.JSONDecoder().raw_decode
 _encode = msgspec.json.Encoder().encode
+_METADATA = '{"__metadata__":'
 
 
 def _fast_entries(body: bytes) -> dict[str, Any] | None:
     """The entries of a header in the exact form the safetensors library writes, else None.
 
     The exact form is proved by writing it again: a key that stands twice, or anything beyond the
-    three fields, would make the header longer than what was understood.
+    three fields, would come out otherwise.
     """
     try:
-        members = _decode_members(body)
-        entries: dict[str, Any] = {}
-        written = 1
-        for name, raw in members.items():
-            written += len(_encode(name)) + len(raw) + 2
-            if name == "__metadata__":
-                msgspec.json.decode(raw, type=dict[str, str])
-                continue
-            entry = _decode_entry(raw)
-            if _encode(entry) != bytes(raw):
-                return None
-            entries[name] = entry
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        body = body.rstrip(b" ")
+        if body.startswith(_METADATA.encode()):
+            text = body.decode()
+            metadata, end = _decode_text(text, len(_METADATA))
+            msgspec.convert(metadata, dict[str, str])
+            body = b"{" + text[end:].removeprefix(",").encode()
+        entries = _decode_entries(body)
+        return entries if entries and _encode(entries) == body else None
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError):
         return None
-    return entries if members and written == len(body.rstrip(b" ")) else None
 
 
 def _tensor(path: Path, name: str, entry: Any, data_start: int, size: int) -> TensorInfo:
-    def bad(what: str) -> CheckpointError:
-        return CheckpointError(f"{path}: {shown(name)}: {what}")
-
+    """A checked entry; called once for each of hundreds of thousands, so it does little."""
     if not name or len(name) > _MAX_NAME or not name.isprintable():
-        raise bad("not a usable tensor name")
-    if isinstance(entry, _Entry):
+        raise _bad(path, name, "not a usable tensor name")
+    if type(entry) is _Entry:
         dtype, shape, (begin, end) = entry.dtype, entry.shape, entry.data_offsets
     else:
-        dtype, shape, begin, end = _loose_entry(entry, bad)
-    item = ITEM_BYTES.get(dtype)
-    if item is None:
-        raise bad(f"unknown dtype {shown(dtype)}")
-    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= n < _MAX_SIZE for n in shape):
-        raise bad("shape is not a list of sizes")
+        dtype, shape, begin, end = _loose_entry(path, name, entry)
+    needed = ITEM_BYTES.get(dtype)
+    if needed is None:
+        raise _bad(path, name, f"unknown dtype {shown(dtype)}")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise _bad(path, name, _NOT_SIZES)
+    for length in shape:
+        if not 0 <= length < _MAX_SIZE:
+            raise _bad(path, name, _NOT_SIZES)
+        needed *= length
     if not 0 <= begin <= end < _MAX_SIZE:
-        raise bad("data_offsets are not [begin, end]")
-    needed = math.prod(shape) * item
+        raise _bad(path, name, _NOT_OFFSETS)
     if end - begin != needed:
-        raise bad(f"shape {shape} of {dtype} needs {needed} bytes, data_offsets give {end - begin}")
+        what = f"shape {shape} of {dtype} needs {needed} bytes, data_offsets give {end - begin}"
+        raise _bad(path, name, what)
     if data_start + end > size:
-        raise bad(f"truncated: ends at byte {data_start + end}, the file has {size}")
+        raise _bad(path, name, f"truncated: ends at byte {data_start + end}, the file has {size}")
     return TensorInfo(name, dtype, tuple(shape), path, data_start + begin, data_start + end)
 
 
-def _loose_entry(entry: Any, bad: Any) -> tuple[str, list[int], int, int]:
+def _bad(path: Path, name: str, what: str) -> CheckpointError:
+    return CheckpointError(f"{path}: {shown(name)}: {what}")
+
+
+def _loose_entry(path: Path, name: str, entry: Any) -> tuple[str, list[int], int, int]:
     """Fields of an entry that is written in another form: spaces, another order, more keys."""
     if not isinstance(entry, dict):
-        raise bad("the header entry is not an object")
+        raise _bad(path, name, "the header entry is not an object")
     dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str):
-        raise bad(f"unknown dtype {shown(dtype)}")
+        raise _bad(path, name, f"unknown dtype {shown(dtype)}")
     if not _is_integers(shape):
-        raise bad("shape is not a list of sizes")
+        raise _bad(path, name, _NOT_SIZES)
     if not _is_integers(offsets) or len(offsets) != 2:
-        raise bad("data_offsets are not [begin, end]")
+        raise _bad(path, name, _NOT_OFFSETS)
     return dtype, shape, *offsets
 
 
@@ -184,7 +189,7 @@ def _is_integers(value: Any) -> bool:
 def _check_layout(path: Path, tensors: list[TensorInfo], data_start: int, size: int) -> None:
     """The tensors fill the data section without overlap, to its last byte."""
     end, before = data_start, "the header"
-    for tensor in sorted(tensors, key=lambda t: (t.start, t.end)):
+    for tensor in sorted(tensors, key=attrgetter("start", "end")):
         if tensor.start < end:
             raise CheckpointError(f"{path}: {tensor.name!r} overlaps {before!r}")
         if tensor.start > end:

@@ -10,11 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.checkpoint.census import take_census
+from engine.checkpoint.convert import mxfp4_as_nvfp4
 from engine.checkpoint.files import TORCH_DTYPES, CheckpointFiles
+from engine.checkpoint.layouts import draft_stage, layout_config, to_layout
+from engine.checkpoint.synthetic import (
+    MemoryTensors,
+    random_parameters,
+    small_config,
+    write_checkpoint,
+)
+from engine.errors import ConfigError
 from engine.inspect import inspect
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
 from kernels.compiled import CollectingLibrary
+from kernels.formats import quantise_mxfp4
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo"
 
@@ -50,6 +61,48 @@ def test_its_bytes_are_those_of_a_load(precision: str, tmp_path: Path) -> None:
     needs = inspect(DEMO)["needs"][precision]
     assert needs["resident_bytes"] == pytest.approx(built.resident_bytes, rel=1e-3)
     assert needs["bytes_per_token"] == pytest.approx(built.active_bytes, rel=1e-3)
+
+
+@pytest.mark.parametrize("is_cast", [True, False])
+def test_the_lossless_cast_is_told_from_other_nvfp4(is_cast: bool, tmp_path: Path) -> None:
+    raw = small_config()
+    config = ModelConfig.parse(raw)
+    values = random_parameters(config, 0)
+    stored = to_layout("nvidia", config, values)
+    if is_cast:
+        first = "layers.0.ffn.experts.0.w1"
+        made = mxfp4_as_nvfp4(*quantise_mxfp4(values[f"{first}.weight"]))
+        stored[f"{first}.weight"], stored[f"{first}.weight_scale"] = made.packed, made.scale
+        stored[f"{first}.weight_scale_2"] = made.scale_2
+    write_checkpoint(tmp_path, layout_config("nvidia", raw), stored)
+    assert ("lossless cast" in inspect(tmp_path)["formats"]["experts"]) is is_cast
+
+
+def test_what_is_left_out_is_named() -> None:
+    config = ModelConfig.parse(small_config())
+    stored, one = random_parameters(config, 0), draft_stage(config)
+    many = {
+        name.replace("mtp.0.", f"mtp.{stage}."): tensor
+        for stage in range(3)
+        for name, tensor in one.items()
+    }
+    vision = {"vision.blocks.0.attn.qkv.weight": torch.ones(4, 4)}
+    for extra, what in (
+        (one, "MTP draft stage"),
+        (many, "3 DSpark draft stages"),
+        (vision, "vision tower"),
+    ):
+        census = take_census(config, MemoryTensors(stored | extra).infos(), "here")
+        assert census.problems == []
+        assert {what: len(extra)} == {k: len(names) for k, names in census.ignored.items()}
+
+
+def test_v41_is_refused_by_name(tmp_path: Path) -> None:
+    """Its config is nested: nothing in it but the model type is looked at."""
+    raw = {"model_type": "deepseek_v41", "text_config": {"num_hidden_layers": 40}}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(ConfigError, match=r"DeepSeek-V4\.1, another architecture"):
+        inspect(tmp_path)
 
 
 def test_it_needs_no_torch() -> None:
