@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 from dsv4chat import cli
 from dsv4chat.core import places
@@ -16,6 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments and arguments[0] in cli.SUBCOMMANDS:
             return _run_child(arguments[0], arguments[1:])
+        if arguments and arguments[0] == cli.REPLAY:
+            return _replay(arguments[1:])
         return _chat_or_answer(arguments)
     except cli.UsageError as error:
         _say(f"{error}\nTry dsv4chat --help.")
@@ -51,6 +54,23 @@ def _open_chat(request: cli.Request, model: str, config: Config) -> int:
     session = ChatSession(EngineClient(), request.settings, model, system=config.system)
     app = ChatApp(session, config, resume=request.resume)
     return app.run() or 0
+
+
+def _replay(arguments: list[str]) -> int:
+    path = cli.parse_replay(arguments)
+    from dsv4chat.core.bundle import BundleError, read_bundle
+
+    try:
+        bundle = read_bundle(path)
+    except (BundleError, OSError) as error:
+        _say(f"{path}: {error}")
+        return 1
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise cli.UsageError("a replay needs a terminal")
+    from dsv4chat.replaying import replay_app
+
+    with tempfile.TemporaryDirectory() as folder:
+        return replay_app(bundle, path.name, read_config(places.config_file()), folder).run() or 0
 
 
 def _run_child(name: str, arguments: list[str]) -> int:

@@ -121,6 +121,8 @@ class ChatActions:
         if not value:
             self.chat.prefill(f"/{name.replace('_', '-')} ")
             return
+        if self.refuse_in_replay():
+            return
         try:
             self.session.set_value(name, value)
         except ValueError as error:
@@ -130,6 +132,8 @@ class ChatActions:
             self.tell(f"{name.replace('_', '-')} is {value} from the next answer on.")
 
     def action_restart(self: "ChatApp") -> None:
+        if self.refuse_in_replay():
+            return
         self.run_worker(self.session.start(), group="engine", exclusive=True)
 
     # ---- look inside ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from pathlib import Path
 
 from textual.app import App
 from textual.binding import Binding
@@ -24,6 +25,7 @@ from dsv4chat.core.history import History
 from dsv4chat.core.session import Change, ChatSession
 from dsv4chat.core.store import Store
 from dsv4chat.core.text import clean
+from dsv4chat.instrument_actions import InstrumentActions
 from dsv4chat.screens.chat import ChatScreen
 from dsv4chat.screens.debug import DebugScreen
 
@@ -80,7 +82,7 @@ def _typed(key: str) -> bool:
     return key == "escape" or key.endswith(("bracket", "space")) or len(key) == 1
 
 
-class ChatApp(ChatActions, ConversationActions, BranchActions, App[int]):
+class ChatApp(ChatActions, ConversationActions, BranchActions, InstrumentActions, App[int]):
     """One window, one session, one engine."""
 
     CSS_PATH = "app.tcss"
@@ -91,11 +93,17 @@ class ChatApp(ChatActions, ConversationActions, BranchActions, App[int]):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (14, "-low"), (30, "-tall"), (50, "-high")]
 
     def __init__(
-        self, session: ChatSession, config: Config | None = None, *, resume: bool = False
+        self,
+        session: ChatSession,
+        config: Config | None = None,
+        *,
+        resume: bool = False,
+        store: Path | None = None,
     ) -> None:
+        """store: the file of the chats; the user's own if not given."""
         super().__init__()
         self.session = session
-        self.history = History(session, Store(places.store_file()))
+        self.history = History(session, Store(store or places.store_file()))
         self._resume = resume
         self.config = config or Config()
         self.cursor: int | None = None
@@ -111,6 +119,7 @@ class ChatApp(ChatActions, ConversationActions, BranchActions, App[int]):
         if self.config.low_motion:
             self.animation_level = "none"
         await self.push_screen(self.chat)
+        self.set_cursor(self.cursor)
         self._catch_signals()
         self.run_worker(self.begin_chat(resume=self._resume), group="open")
         self.run_worker(self.session.pump(), group="pump", exit_on_error=True)
@@ -159,7 +168,14 @@ class ChatApp(ChatActions, ConversationActions, BranchActions, App[int]):
             return True
         return False
 
+    def refuse_in_replay(self) -> bool:
+        if self.session.replay:
+            self.tell("This is a replay: no engine runs.", "warning")
+        return bool(self.session.replay)
+
     def refuse_without_engine(self) -> bool:
+        if self.refuse_in_replay():
+            return True
         if self.session.phase == "dead":
             self.tell("The engine is not running: F8 restarts it. Your text stays.", "warning")
             return True

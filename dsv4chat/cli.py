@@ -15,6 +15,7 @@ SUBCOMMANDS = {
     "doctor": "check machine, GPU, packages and every kernel",
     "bench": "measure the decode step",
 }
+REPLAY = "replay"
 
 
 class UsageError(Exception):
@@ -34,7 +35,8 @@ class Request:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of everything but the subcommands, whose arguments are passed on as they are."""
-    lines = "\n".join(f"  dsv4chat {name:<10} {text}" for name, text in SUBCOMMANDS.items())
+    shown = {**SUBCOMMANDS, f"{REPLAY} FILE": "open a dump (/dump) without an engine"}
+    lines = "\n".join(f"  dsv4chat {name:<12} {text}" for name, text in shown.items())
     parser = argparse.ArgumentParser(
         prog="dsv4chat",
         description="Chat with DeepSeek-V4, and look inside it while it answers.",
@@ -92,6 +94,15 @@ def parse(arguments: list[str], config: Config) -> Request:
         raise UsageError("--continue opens the chat; it does not go with -p")
     model = found["model"] or config.model or None
     return Request(settings, model, found["prompt"], found["json"], found["resume"])
+
+
+def parse_replay(arguments: list[str]) -> Path:
+    """The file of `dsv4chat replay FILE`. Raises SystemExit on bad usage and --help."""
+    parser = argparse.ArgumentParser(
+        prog="dsv4chat replay", description="Open a dump as it was, without an engine or a model."
+    )
+    parser.add_argument("file", metavar="FILE", help="what /dump wrote")
+    return Path(parser.parse_args(arguments).file).expanduser()
 
 
 def find_model(model: str | None) -> tuple[str, str]:

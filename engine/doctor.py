@@ -7,7 +7,6 @@ its owner's machine.
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -24,7 +23,7 @@ import torch
 from engine.checkpoint.files import CheckpointFiles
 from engine.checkpoint.layouts import to_nvidia
 from engine.checkpoint.synthetic import MemoryTensors, random_parameters, small_config
-from engine.gpus import query_gpus
+from engine.machine import driver, packages
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
 from engine.precompile import precompile
@@ -33,7 +32,6 @@ from engine.runner import Runner
 from kernels import conformance
 from kernels.compiled import CollectingLibrary, KernelLibrary, architecture
 
-_PACKAGES = ("torch", "textual", "msgspec", "tokenizers", "safetensors", "nvidia-cutlass-dsl")
 _DEMO = Path(__file__).parents[1] / "assets" / "demo"
 _STEPS = 200
 
@@ -44,7 +42,7 @@ RUN_ON = {"sm_90a": "NVIDIA H200"}
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
     """Everything, said line by line; the result is what --json prints."""
-    result: dict[str, Any] = {"machine": _machine(), "packages": _packages(), "problems": []}
+    result: dict[str, Any] = {"machine": _machine(), "packages": packages(), "problems": []}
     machine = result["machine"]
     say(f"machine   {machine['system']}, {machine['cores']} cores, python {machine['python']}")
     say("packages  " + ", ".join(f"{name} {v}" for name, v in result["packages"].items()))
@@ -77,16 +75,6 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _packages() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found
-
-
 def _demo() -> str:
     try:
         config = ModelConfig.load(_DEMO)
@@ -110,11 +98,7 @@ def _gpu() -> dict[str, str]:
     note = f"{arch}, CUDA {torch.version.cuda}" if arch else "(no kernels are made for it)"
     if arch and arch not in RUN_ON:
         note += "; its kernels are compiled and inspected, and checked for the first time now"
-    return {"name": name, "arch": arch, "note": note, "driver": _driver()}
-
-
-def _driver() -> str:
-    return "\n".join(query_gpus("driver_version"))
+    return {"name": name, "arch": arch, "note": note, "driver": driver()}
 
 
 def _library(device: torch.device, say: Callable[[str], None]) -> KernelLibrary:

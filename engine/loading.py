@@ -11,6 +11,7 @@ import torch
 
 from engine.checkpoint.files import CheckpointFiles
 from engine.errors import EngineError, LoadStopped
+from engine.machine import describe_machine
 from engine.model.build import Built, build_model
 from engine.model.config import ModelConfig
 from engine.precompile import precompile
@@ -87,6 +88,7 @@ def load_session(
         plan=built.plan,
         layout=runner.layout,
         eos_ids=sorted(config.eos_ids),
+        machine=describe_machine(device),
     )
     return Loaded(session, ready)
 

@@ -101,6 +101,18 @@ class ModelInfo(msgspec.Struct, frozen=True):
     effort_profile: str
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """Where the engine runs. `packages`: name -> version. The last three are empty on a CPU."""
+
+    system: str = ""
+    python: str = ""
+    cores: int = 0
+    packages: dict[str, str] = {}
+    gpu: str = ""
+    cuda: str = ""
+    driver: str = ""
+
+
 # ---- commands (app -> engine) --------------------------------------------------------------------
 
 
@@ -130,6 +142,15 @@ class Generate(msgspec.Struct, tag=True):
     tools: list[dict[str, Any]] = []
     forced_ids: list[int] = []
     kept: int = 0
+
+
+class Encode(msgspec.Struct, tag=True):
+    """Ask for the prompt of a conversation, as `Generate` would feed it. Answered at any time."""
+
+    request: int
+    messages: list[ChatMessage]
+    effort: Effort = "none"
+    tools: list[dict[str, Any]] = []
 
 
 class Cancel(msgspec.Struct, tag=True):
@@ -178,6 +199,15 @@ class Ready(msgspec.Struct, tag=True):
     layout: TapLayout
     eos_ids: list[int]
     refused: dict[str, str] = {}  # router path -> why it cannot run here
+    machine: Machine = Machine()
+
+
+class Encoded(msgspec.Struct, tag=True):
+    """The answer to `Encode`. `message` says why there are no ids."""
+
+    request: int
+    ids: list[int] = []
+    message: str = ""
 
 
 class PrefillProgress(msgspec.Struct, tag=True):
@@ -277,11 +307,12 @@ class Heartbeat(msgspec.Struct, tag=True):
     busy: str = ""
 
 
-Command = Load | Generate | Cancel | SetOptions | Shutdown
+Command = Load | Generate | Encode | Cancel | SetOptions | Shutdown
 Event = (
     Hello
     | LoadProgress
     | Ready
+    | Encoded
     | PrefillProgress
     | Tokens
     | Telemetry

@@ -15,6 +15,8 @@ import msgspec
 from engine.errors import ContextError, EngineError
 from engine.protocol import (
     Delta,
+    Encode,
+    Encoded,
     Event,
     Fault,
     Finished,
@@ -107,6 +109,18 @@ class Session:
         except EngineError as error:
             message = str(error)
         self._finish(answer, reason, message)
+
+    def encode(self, command: Encode) -> None:
+        """Say what the prompt of a conversation is."""
+        try:
+            self.encoder.validate(command.messages, command.tools, effort=command.effort)
+            prompt = self.encoder.encode(
+                command.messages, effort=command.effort, tools=command.tools
+            )
+        except TextError as error:
+            self._emit(Encoded(command.request, message=str(error)))
+        else:
+            self._emit(Encoded(command.request, prompt.ids))
 
     # ---- before the first token ------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from engine.protocol import (
     PROTOCOL_VERSION,
     Cancel,
     Command,
+    Encode,
     Fault,
     Finished,
     Generate,
@@ -116,6 +117,8 @@ class Worker:
         elif isinstance(command, SetOptions):
             self._session.options = command.options
             self._outbox.put(OptionsApplied(command.options))
+        elif isinstance(command, Encode):
+            self._session.encode(command)
         elif isinstance(command, Load):
             self._outbox.put(Fault("a model is loaded already; start another engine for a new one"))
 
@@ -125,6 +128,8 @@ class Worker:
             command = self._commands.get()
             if isinstance(command, SetOptions):
                 self._session.options = command.options
+            elif isinstance(command, Encode):
+                self._session.encode(command)
             elif isinstance(command, Cancel):
                 if command.request == self._running:
                     return True

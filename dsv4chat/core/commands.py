@@ -108,6 +108,8 @@ COMMANDS: tuple[Command, ...] = (
             ("f11",), "live"),
     Command("force", "Take another token", "branch at the token cursor with another token",
             "look inside", ("f",), "force", "RANK|TEXT|id N", browse=True),
+    Command("dump", "Dump bundle", "write everything about this chat for dsv4chat replay",
+            "look inside", ("ctrl+g",), "dump", "FILE"),
     Command("layer(-1)", "Previous layer", "layer shown in detail", "look inside",
             ("left_curly_bracket",), browse=True),
     Command("layer(1)", "Next layer", "layer shown in detail", "look inside",

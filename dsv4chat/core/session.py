@@ -8,11 +8,11 @@ lost, from any phase. Text already received always stays in the conversation.
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from dsv4chat.core.backend import Backend, BackendEvent, EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.conversation import Conversation, OptionMark, Turn
+from dsv4chat.core.prompts import Prompts
 from dsv4chat.core.records import RecordStore
 from dsv4chat.core.settings import Settings
 from dsv4chat.core.timing import Timing
@@ -20,10 +20,10 @@ from engine.framing import ProtocolError
 from engine.protocol import (
     Cancel,
     ChatMessage,
+    Encoded,
     Fault,
     Finished,
     Generate,
-    Heartbeat,
     Hello,
     Load,
     LoadProgress,
@@ -71,7 +71,8 @@ class ChatSession:
         self.stuck: EngineStuck | None = None
         self.timing = Timing()
         self.notices: list[str] = []
-        self.heartbeat: Heartbeat | None = None
+        self.prompts = Prompts()
+        self.replay = ""  # the name of a dump that stands in for an engine
         self.context_used = 0
         self._request = 0
 
@@ -128,8 +129,8 @@ class ChatSession:
             case EngineBack():
                 self.stuck = None
                 self.listener("stuck")
-            case Heartbeat():
-                self.heartbeat = event
+            case Encoded():
+                self.prompts.take(event)
             case Hello():
                 self.phase = "loading"
                 self.listener("phase")
@@ -338,10 +339,6 @@ class ChatSession:
     def set_system(self, text: str) -> None:
         self.conversation.system = text
         self.listener("path")
-
-    def update(self, **changes: object) -> None:
-        """Replace settings that were validated elsewhere."""
-        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
 
     def notify(self, message: str) -> None:
         """Keep a message for the user and tell the listener."""

@@ -3,6 +3,7 @@
 A turn whose bytes can no longer be read still gives its text back.
 """
 
+import contextlib
 import math
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from engine.telemetry import TapLayout
 
 FORMAT, VERSION = "dsv4chat-conversation", 1
 CHUNK_TOKENS = 64
+MAX_CHUNK_BYTES = 64 * 1024 * 1024
 INTERRUPTED = "interrupted: the app ended before this answer did"
 STEPPED = ("token_ids", "pieces", "logprobs", "routers", "gsa_modes", "channels", "ends")
 
@@ -89,18 +91,43 @@ def pack_records(records: TurnRecords) -> Iterator[tuple[int, bytes]]:
         yield part[0], zlib.compress(msgspec.msgpack.encode(chunk), 1)
 
 
-def unpack_records(pieces: list[bytes]) -> TurnRecords:
-    """Records from their pieces; unreadable ones are left out."""
+def unpack_piece(piece: bytes) -> _Chunk:
+    """One piece of a turn's records.
+
+    Raises:
+        ValueError: it cannot be read, or a record is not as long as its layout says.
+    """
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(piece, MAX_CHUNK_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacker.eof:
+        raise ValueError("cut off, or too large")
+    chunk = msgspec.msgpack.decode(data, type=_Chunk)
+    words = chunk.layout.words if chunk.layout else 0
+    for index, payload in chunk.payloads.items():
+        if len(payload) != 4 * words:
+            raise ValueError(f"token {index}: a record of {len(payload)} bytes, not {4 * words}")
+    return chunk
+
+
+def join_records(chunks: list[_Chunk]) -> TurnRecords:
     records = TurnRecords(None)
-    for piece in pieces:
-        try:
-            chunk = msgspec.msgpack.decode(zlib.decompress(piece), type=_Chunk)
-        except (ValueError, zlib.error):
-            continue
+    for chunk in chunks:
         records.layout = chunk.layout
         records.tokens |= {token.index: token for token in chunk.tokens}
         records.payloads |= chunk.payloads
     return records
+
+
+def unpack_records(pieces: list[bytes]) -> TurnRecords:
+    """Records from their pieces; unreadable ones are left out."""
+    chunks = []
+    for piece in pieces:
+        with contextlib.suppress(ValueError):
+            chunks.append(unpack_piece(piece))
+    return join_records(chunks)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------

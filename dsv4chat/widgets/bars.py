@@ -100,6 +100,8 @@ class StatusBar(Widget):
             return self._prefill()
         if session.phase == "answering":
             return self._answering()
+        if session.replay:
+            return say((f"▷ replay of {one_line(session.replay, 40)}", "$accent")), self._idle()
         return say(("● ready", "$success")), self._idle()
 
     def _loading(self) -> tuple[Content, list[str]]:

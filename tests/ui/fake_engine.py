@@ -94,6 +94,9 @@ class FakeEngine:
                 self.cancelled.clear()
                 self.request = command.request
                 threading.Thread(target=self.generate, args=(command,), daemon=True).start()
+            case p.Encode():
+                ids = [0, *(len(message.content) for message in command.messages)]
+                self.send(p.Encoded(command.request, ids))
             case p.Cancel():
                 if command.request == self.request:
                     self.cancelled.set()
@@ -139,8 +142,9 @@ class FakeEngine:
         ]
         refused = dict(item.split("=", 1) for item in self.args.refuse)
         return p.Ready(
-            info, command.device, command.context or 4096, plan, self.layout, [1], refused
-        )
+            info, command.device, command.context or 4096, plan, self.layout, [1], refused,
+            p.Machine("fake system", "3.11", 2, {"torch": "none"}),
+        )  # fmt: skip
 
     def generate(self, command: p.Generate) -> None:
         self.busy, self.options, self.switched = "prefill", command.options, False
