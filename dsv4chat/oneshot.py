@@ -194,6 +194,7 @@ class _OneAnswer:
                     device=settings.device,
                     precision=settings.precision,
                     context=settings.context,
+                    gpus=settings.gpus,
                 )
             )
         except OSError as error:

@@ -53,5 +53,7 @@ class DecodeStep:
         out = self.model(self.sampled.token, self.state, options, tap)
         assert out is not None
         self.model.ops.sample(out[0], self._settings, position, self.sampled)
+        self.model.team.agree(self.sampled.token)
+        self.model.team.agree(self.sampled.result)
         if tap is not None:
             self.model.ops.record_logits(*tap.end(out[0], self.sampled, position))

@@ -30,6 +30,11 @@ def encode_frame(message: Command | Event) -> bytes:
     Raises:
         ProtocolError: the body is longer than MAX_FRAME_BYTES.
     """
+    return frame_bytes(message)
+
+
+def frame_bytes(message: msgspec.Struct) -> bytes:
+    """The same for a message of any other channel."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolError(f"message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")

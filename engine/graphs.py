@@ -54,7 +54,11 @@ class StepGraphs:
             with torch.cuda.stream(self._stream):
                 step.run(options)
             torch.cuda.current_stream().wait_stream(self._stream)
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            # NCCL has threads of its own, which a global capture would take for ours.
+            mode = "global" if step.model.team.size == 1 else "thread_local"
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode=mode
+            ):
                 step.run(options)
             captured = True
         except RuntimeError as error:

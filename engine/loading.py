@@ -1,6 +1,8 @@
 """From a model folder to a session that can answer: device, weights, tokenizer, context,
 warm-up."""
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +14,15 @@ import torch
 from engine.checkpoint.files import CheckpointFiles
 from engine.errors import EngineError, LoadStopped
 from engine.machine import describe_machine
-from engine.model.build import Built, build_model
+from engine.model.build import Built, Progress, build_model
 from engine.model.config import ModelConfig
+from engine.model.split import Split
+from engine.model.team import Team
 from engine.precompile import precompile
 from engine.protocol import Event, Load, LoadProgress, ModelInfo, Ready, Sampling, StepOptions
+from engine.ranks.lead import Followers
+from engine.ranks.meeting import meet
+from engine.ranks.runner import LeadRunner
 from engine.runner import Runner
 from engine.session import Session
 from engine.text.effort import choose_profile
@@ -34,22 +41,31 @@ class Loaded:
     ready: Ready
 
 
+def end_process(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
 def load_session(
     command: Load,
     emit: Callable[[Event], None],
     interrupted: Callable[[], bool],
     take_dropped: Callable[[], int],
     stopped: Callable[[], bool] = lambda: False,
+    lost: Callable[[str], None] = end_process,
 ) -> Loaded:
     """Load a model folder and run one step, so that `Ready` means a token was computed.
 
     stopped: asked often while weights are read; True ends the load.
+    lost: called from a thread, at any time from now on, with words on a GPU whose process ended;
+        this process may then be waiting for it for ever, and must end.
 
     Raises:
         LoadStopped: `stopped` said so.
         CheckpointError, ConfigError, TokenizerError, EngineError: in words fit to show.
     """
     folder = Path(command.model)
+    check_gpus(command)
     device = pick_device(command.device)
     config = ModelConfig.load(folder)
     context = pick_context(config, command.context)
@@ -58,7 +74,38 @@ def load_session(
     profile = choose_profile(folder, command.effort_profile)
     encoder = ChatEncoder(tokenizer, profile.profile)
 
-    library = kernel_library(device, config, context, emit)
+    split = Split(0, command.gpus)
+    followers = Followers(command, context, device.type, lost) if command.gpus > 1 else None
+    library = kernel_library(device, config, context, emit, split)
+    team = Team()
+    if followers is not None:
+        emit(LoadProgress(f"waiting for {command.gpus} GPUs to meet"))
+        team = meet(followers.store, split, device)
+    progress = _reporter(emit, stopped)
+    built = load_part(folder, config, command, device, library, team, progress)
+    if followers is None:
+        runner = Runner(built.model, context, device)
+    else:
+        emit(LoadProgress("waiting for the other GPUs"))
+        built.resident_bytes += followers.wait(stopped)
+        runner = LeadRunner(built.model, context, device, followers.tell)
+    emit(LoadProgress("warming up"))
+    warm_up(runner, tokenizer)
+    session = Session(runner, tokenizer, encoder, emit, interrupted, take_dropped)
+    ready = Ready(
+        model=describe(folder, command, config, built, profile.profile),
+        device=describe_device(device, command.gpus),
+        context=context,
+        plan=built.plan,
+        layout=runner.layout,
+        eos_ids=sorted(config.eos_ids),
+        machine=describe_machine(device),
+    )
+    return Loaded(session, ready)
+
+
+def _reporter(emit: Callable[[Event], None], stopped: Callable[[], bool]) -> Progress:
+    """Progress as events; ends the load where `stopped` says so."""
     started = time.monotonic()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -69,34 +116,38 @@ def load_session(
         eta = (total - done) / rate if rate > 0 else None
         emit(LoadProgress(stage, done, total, rate / 1e9, eta))
 
-    built = build_model(
+    return progress
+
+
+def load_part(
+    folder: Path,
+    config: ModelConfig,
+    command: Load,
+    device: torch.device,
+    library: KernelLibrary | None,
+    team: Team,
+    progress: Progress | None = None,
+) -> Built:
+    """This rank's part of the model."""
+    return build_model(
         config,
         CheckpointFiles(folder),
         precision=command.precision,
         device=device,
         library=library,
+        team=team,
         progress=progress,
     )
-    emit(LoadProgress("warming up"))
-    runner = Runner(built.model, context, device)
-    warm_up(runner, tokenizer)
-    session = Session(runner, tokenizer, encoder, emit, interrupted, take_dropped)
-    ready = Ready(
-        model=describe(folder, command, config, built, profile.profile),
-        device=describe_device(device),
-        context=context,
-        plan=built.plan,
-        layout=runner.layout,
-        eos_ids=sorted(config.eos_ids),
-        machine=describe_machine(device),
-    )
-    return Loaded(session, ready)
 
 
 def kernel_library(
-    device: torch.device, config: ModelConfig, context: int, emit: Callable[[Event], None]
+    device: torch.device,
+    config: ModelConfig,
+    context: int,
+    emit: Callable[[Event], None],
+    split: Split | None = None,
 ) -> KernelLibrary | None:
-    """The compiled kernels of a GPU we make kernels for, all of this model's ready; else None.
+    """The compiled kernels of a GPU we make kernels for, all of this rank's ready; else None.
 
     Raises KernelError.
     """
@@ -108,12 +159,27 @@ def kernel_library(
     def say(name: str) -> None:
         emit(LoadProgress(f"compiling {name}"))
 
-    precompile(config, context, CollectingLibrary(folder, arch, say))
+    precompile(config, context, CollectingLibrary(folder, arch, say), split)
     return KernelLibrary(folder, arch, say)
 
 
-def pick_device(wanted: str) -> torch.device:
-    """Raises EngineError where cuda is asked for and there is none."""
+def check_gpus(command: Load) -> None:
+    """Raises EngineError where more GPUs are asked for than there are, or fewer than one."""
+    if command.gpus < 1:
+        raise EngineError(f"--gpus {command.gpus}: at least one")
+    found = torch.cuda.device_count()
+    if command.device != "cpu" and command.gpus > max(found, 1):
+        raise EngineError(
+            f"--gpus {command.gpus}: this machine shows {found}; nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES say which (--device cpu splits over processes, for trying it out)"
+        )
+
+
+def pick_device(wanted: str, rank: int = 0) -> torch.device:
+    """The device of a rank, made the current one.
+
+    Raises EngineError where cuda is asked for and there is none.
+    """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise EngineError(
             "no CUDA device is usable here: check nvidia-smi and that torch is a CUDA build "
@@ -124,7 +190,9 @@ def pick_device(wanted: str) -> torch.device:
     if wanted == "cpu":
         # Decode is a stream of small ops; a second thread costs more than it brings.
         torch.set_num_threads(1)
-    return torch.device(wanted)
+        return torch.device(wanted)
+    torch.cuda.set_device(rank)
+    return torch.device(wanted, rank)
 
 
 def pick_context(config: ModelConfig, wanted: int | None) -> int:
@@ -144,10 +212,9 @@ def warm_up(runner: Runner, tokenizer: Tokenizer) -> None:
         runner.rewind(0, [])
 
 
-def describe_device(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return "cpu"
+def describe_device(device: torch.device, count: int = 1) -> str:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return name if count == 1 else f"{count}x {name}"
 
 
 def describe(

@@ -9,6 +9,8 @@ from engine.checkpoint.geometry import RandomTensors
 from engine.decode import DecodeStep
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
+from engine.model.split import Split
+from engine.model.team import Team
 from engine.protocol import GsaMode, RouterPath, StepOptions
 from engine.runner import tap_layout
 from engine.state import SequenceState
@@ -17,8 +19,10 @@ from kernels.compiled import CollectingLibrary
 _META = torch.device("meta")
 
 
-def precompile(config: ModelConfig, context: int, library: CollectingLibrary) -> int:
-    """Run the step on shapes alone, for all options, and compile what it asked for.
+def precompile(
+    config: ModelConfig, context: int, library: CollectingLibrary, split: Split | None = None
+) -> int:
+    """Run the step of one rank on shapes alone, for all options, and compile what it asked for.
 
     Returns:
         how many kernels were compiled.
@@ -28,7 +32,9 @@ def precompile(config: ModelConfig, context: int, library: CollectingLibrary) ->
     """
     config = _one_layer_of_each_kind(config)
     source = RandomTensors(config, input_scales=True)
-    built = build_model(config, source, precision="nvfp4", device=_META, library=library)
+    built = build_model(
+        config, source, precision="nvfp4", device=_META, library=library, team=Team(split)
+    )
     state = SequenceState(config, context, _META, built.model.dtype)
     step = DecodeStep(built.model, state, tap_layout(config), _META)
     for router in get_args(RouterPath):

@@ -77,8 +77,8 @@ class PlanRow(msgspec.Struct, frozen=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """What was loaded. Sizes in bytes. `bytes_per_token` are the weight bytes one decoded token
-    reads."""
+    """What was loaded. Sizes in bytes, `resident_bytes` on all GPUs together. `bytes_per_token`
+    are the weight bytes one decoded token reads; of several GPUs, on the first."""
 
     name: str
     path: str
@@ -123,6 +123,7 @@ class Load(msgspec.Struct, tag=True):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Precision = "nvfp4"
     context: int | None = None
+    gpus: int = 1  # to split the model over; on the CPU as many processes
     effort_profile: Literal["auto", "preview", "official"] = "auto"
 
 

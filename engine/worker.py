@@ -104,6 +104,7 @@ class Worker:
             self._interrupted,
             self._outbox.take_dropped,
             self._shut_down.is_set,
+            self._lost_rank,
         )
         self._session = loaded.session
         self._outbox.put(loaded.ready)
@@ -145,6 +146,12 @@ class Worker:
     def _emit(self, event: object) -> None:
         self._beats += 1
         self._outbox.put(event)  # type: ignore[arg-type]
+
+    def _lost_rank(self, words: str) -> None:
+        """A GPU's process has ended; this one may be waiting for it for ever."""
+        self._outbox.put(Fault(words, fatal=True))
+        self._outbox.close()
+        os._exit(1)
 
     # ---- threads ---------------------------------------------------------------------------------
 

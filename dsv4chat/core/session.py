@@ -89,6 +89,7 @@ class ChatSession:
             device=self.settings.device,
             precision=self.settings.precision,
             context=self.settings.context,
+            gpus=self.settings.gpus,
         )
         try:
             await self.backend.start(load)

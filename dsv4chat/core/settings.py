@@ -29,6 +29,7 @@ class Settings:
     precision: Precision = "nvfp4"
     device: Any = "auto"
     context: int | None = None
+    gpus: int = 1
     seed: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
@@ -155,6 +156,9 @@ SETTINGS: dict[str, Setting] = {
     ),
     "device": Setting(_choice(DEVICES), "where the model runs", DEVICES, at_load=True),
     "context": Setting(_whole(1, 2**31 - 1), "room for prompt and answer, in tokens", at_load=True),
+    "gpus": Setting(
+        _whole(1, 64, none=False), "GPUs of this machine to split the model over", at_load=True
+    ),
     "seed": Setting(_whole(0, MAX_SEED), "seed of the sampler; random when not given"),
     "temperature": Setting(_number(0.0, 100.0), "0 takes the best token; 1 leaves the model as is"),
     "top_p": Setting(_number(0.0, 1.0, open_low=True), "keep the best tokens up to this mass"),

@@ -56,10 +56,6 @@ class Census:
     ignored: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def order(self) -> list[str]:
-        """Names of all tensors to read, in loading order."""
-        return [name for placed in self.placed for name in placed.names()]
-
 
 def ignored_as(name: str) -> str | None:
     """What part left out on purpose a tensor belongs to, or None."""

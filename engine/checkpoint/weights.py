@@ -6,7 +6,7 @@ multiplier (architecture.md 8). Which format a linear is stored in is `formats.f
 say; this file reads the tensors and checks their values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 import torch
@@ -75,6 +75,7 @@ class WeightReader:
     waits for the device once a layer and not once a tensor.
 
     Args:
+        elsewhere: tensors that another rank reads.
         progress: called with the bytes read so far, after each tensor; may raise to end the load.
 
     Raises (all methods):
@@ -86,6 +87,7 @@ class WeightReader:
         self,
         source: TensorSource,
         device: torch.device,
+        elsewhere: Set[str] = frozenset(),
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.source = source
@@ -93,10 +95,8 @@ class WeightReader:
         self.infos = source.infos()
         self.formats: dict[str, set[str]] = {}
         self.stored_bytes = 0
-        # trained numbers, whatever each is stored in; no scales, no hash tables
-        self.parameters = 0
         self._progress = progress
-        self._used: set[str] = set()
+        self._used: set[str] = set(elsewhere)
         self._verdicts: list[tuple[str, Tensor]] = []
 
     def tensor(self, name: str, shape: tuple[int, ...], dtypes: tuple[str, ...] = FLOATS) -> Tensor:
@@ -122,7 +122,6 @@ class WeightReader:
         """The projection `prefix` [N, K] in whatever format it is stored; `kind` names its class in
         the report of formats."""
         layout = find_layout(self.infos, self.source.where, prefix, shape)
-        self.parameters += shape[0] * shape[1]
         self.formats.setdefault(kind, set()).add(layout.format)
         weight = self._read(layout.weight)
         if layout.format == "float":

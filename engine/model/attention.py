@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.model.linear import Activation, Linear, Projections
+from engine.model.split import Share
 from engine.model.step import StepContext
 from engine.state import CompressorState, LayerState
 
@@ -53,7 +54,8 @@ class Attention:
     """Weights of one block. q_norm, kv_norm: fp32; sink: [A] fp32.
 
     q_a_and_kv: the two projections of the input. from_latent: queries, and index queries where the
-    layer has an indexer. from_hidden: float projections of the input, in this order: the
+    layer has an indexer. groups, rows: the output groups, with their heads, and the output rows of
+    wo_b that this rank computes. from_hidden: float projections of the input, in this order: the
     compressor's values and gates, the index compressor's, the index head weights.
     """
 
@@ -65,6 +67,8 @@ class Attention:
     wo_a: Linear
     wo_b: Linear
     sink: Tensor
+    groups: Share
+    rows: Share
     compressor: Compressor | None
     index_compressor: Compressor | None
 
@@ -82,7 +86,7 @@ class Attention:
             kv_raw,
             self.kv_norm,
             *phases,
-            heads=config.num_heads,
+            heads=self.sink.shape[0],
             eps=eps,
             kv_fp8=step.numerics.kv_fp8,
             dtype=dtype,
@@ -99,7 +103,7 @@ class Attention:
             *phases,
             window=config.window,
             ratio=1 if self.compressor is None else self.compressor.ratio,
-            groups=config.o_groups,
+            groups=len(self.groups.held),
             tap=step.tap is not None,
         )
         if step.tap is not None:
@@ -107,10 +111,11 @@ class Attention:
             ratio = 0 if self.compressor is None else self.compressor.ratio
             step.tap.attention(tap, step.positions, ids, ratio)
 
-        grouped = out.flatten(1).unflatten(-1, (config.o_groups, -1))
+        grouped = out.flatten(1).unflatten(-1, (len(self.groups.held), -1))
         z = self.wo_a(step.activation(grouped, "o_a_in", rows)).flatten(1)
+        z = step.team.gather(z, self.groups.times(config.o_lora_rank))
         z, rows = step.ops.round_rows(z, None, eps=eps, dtype=dtype)
-        return self.wo_b(step.activation(z, "o_b_in", rows))
+        return step.team.gather(self.wo_b(step.activation(z, "o_b_in", rows)), self.rows)
 
     def _compressed(
         self, act: Activation, index_q: Sequence[Tensor], state: LayerState, step: StepContext

@@ -3,6 +3,7 @@
 Names are DeepSeek's own (architecture.md 8.1); `builder` turns what is stored into what is held.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from engine.checkpoint.files import TensorSource
 from engine.checkpoint.weights import WeightReader
 from engine.errors import CheckpointError
 from engine.model.attention import Attention, Compressor
-from engine.model.builder import Builder
+from engine.model.builder import Builder, Part
 from engine.model.config import ModelConfig
 from engine.model.experts import build_experts
 from engine.model.linear import Nvfp4Linear
 from engine.model.moe import Nvfp4MoE, Router, SharedExpert
 from engine.model.ops import Ops, Plan
 from engine.model.step import Frequencies, Numerics
+from engine.model.team import Team
 from engine.model.transformer import Layer, Transformer
 from engine.protocol import PlanRow, Precision
 from kernels import linear as linear_ops
@@ -59,13 +61,15 @@ def build_model(
     device: torch.device,
     numerics: Numerics | None = None,
     library: KernelLibrary | None = None,
+    team: Team | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """Load every parameter of `source`.
+    """Load every parameter of `source`, or the part of one rank.
 
     Args:
         precision: `nvfp4` quantises every linear of the decode path; `checkpoint` keeps each as
             stored.
+        team: the ranks the model is split over; one alone by default.
         progress: called with (stage, bytes read, bytes in all) a few times a second; what it raises
             ends the load.
 
@@ -77,22 +81,35 @@ def build_model(
     if census.problems:
         raise CheckpointError(census.problems[0])
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    steps = _Steps(progress, census)
-    reader = WeightReader(source, device, steps)
-    build = Builder(config, reader, precision, device, dtype, Plan(device, library))
-    source.start(census.order(), device)
+    team = team or Team()
+    split = team.split
+    mine = [placed for placed in census.placed if split.reads(config, placed.parameter)]
+    order = [name for placed in mine for name in placed.names()]
+    elsewhere = {name for placed in census.placed for name in placed.names()} - set(order)
+    steps = _Steps(progress, sum(placed.size_bytes for placed in mine))
+    reader = WeightReader(source, device, elsewhere, steps)
+    build = Builder(config, reader, precision, device, dtype, Plan(device, library), split)
+    source.start(order, device)
     try:
-        return _build(build, steps, numerics or Numerics())
+        built = _build(build, steps, numerics or Numerics(), team)
     finally:
         source.close()
+    built.parameters = _count(census)
+    return built
+
+
+def _count(census: Census) -> int:
+    """Trained numbers, whatever each is stored in; no scales, no hash tables."""
+    found = (placed.parameter for placed in census.placed)
+    return sum(math.prod(parameter.shape) for parameter in found if parameter.role != "table")
 
 
 class _Steps:
     """Tells `progress` how far a load is, a few times a second."""
 
-    def __init__(self, progress: Progress | None, census: Census) -> None:
+    def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress
-        self._total = sum(placed.size_bytes for placed in census.placed)
+        self._total = total
         self._last = 0.0
         self.stage = "embedding"
 
@@ -105,11 +122,10 @@ class _Steps:
             self._progress(self.stage, done, self._total)
 
 
-def _build(build: Builder, steps: _Steps, numerics: Numerics) -> Built:
+def _build(build: Builder, steps: _Steps, numerics: Numerics, team: Team) -> Built:
     config, reader = build.config, build.reader
     hidden, vocab = config.hidden_size, config.vocab_size
     embed = reader.tensor("embed.weight", (vocab, hidden))
-    reader.parameters += embed.numel()
     build.resident_bytes += embed.nbytes
     layers, stored_scales = [], []
     for index in range(config.num_layers):
@@ -119,16 +135,19 @@ def _build(build: Builder, steps: _Steps, numerics: Numerics) -> Built:
         stored_scales.append(scales)
         reader.settle()
     steps.stage = "head"
+    head_rows = build.split.rows(vocab)
     model = Transformer(
         config=config,
         embed=embed,
         layers=layers,
         head_site=_site(build, "hc_head", config.streams, 1),
         norm=build.vector("norm.weight", hidden),
-        head=build.linear("head", vocab, hidden, "lm_head"),
+        head=build.linear("head", vocab, hidden, "lm_head", head_rows.held),
         frequencies=Frequencies(config, build.device),
         numerics=numerics,
         ops=Ops.resolve(build.plan),
+        team=team,
+        head_rows=head_rows,
         dtype=build.dtype,
     )
     reader.finish()
@@ -138,7 +157,7 @@ def _build(build: Builder, steps: _Steps, numerics: Numerics) -> Built:
         list(build.plan.rows.values()),
         {kind: "+".join(sorted(found)) for kind, found in reader.formats.items()},
         {site: [scales[i] for scales in stored_scales] for i, site in enumerate(sites)},
-        reader.parameters,
+        0,
         build.resident_bytes,
         build.active_bytes,
     )
@@ -172,33 +191,50 @@ def _attention(build: Builder, index: int, prefix: str) -> Attention:
     config = build.config
     hidden, latent, dim = config.hidden_size, config.q_lora_rank, config.head_dim
     wide = config.num_heads * dim
+    groups, out_rows = build.split.groups(config), build.split.rows(hidden)
+    heads = groups.times(config.num_heads // config.o_groups).held
     compressor = index_compressor = None
     from_hidden: list[Tensor] = []
-    from_latent = [(f"{prefix}.wq_b", wide, "attention")]
+    queries = range(heads.start * dim, heads.stop * dim)
+    from_latent = [Part(f"{prefix}.wq_b", wide, "attention", queries)]
     if config.compress_ratios[index]:
         where = f"{prefix}.compressor"
         compressor = _compressor(build, index, where, dim, from_hidden, is_index=False)
     if config.has_indexer(index):
-        heads, width = config.index_heads, config.index_head_dim
-        from_latent.append((f"{prefix}.indexer.wq_b", heads * width, "indexer"))
+        width, scorers = config.index_head_dim, config.index_heads
+        from_latent.append(Part(f"{prefix}.indexer.wq_b", scorers * width, "indexer"))
         where = f"{prefix}.indexer.compressor"
         index_compressor = _compressor(build, index, where, width, from_hidden, is_index=True)
-        from_hidden.append(build.matrix(f"{prefix}.indexer.weights_proj.weight", heads, hidden))
+        from_hidden.append(build.matrix(f"{prefix}.indexer.weights_proj.weight", scorers, hidden))
     return Attention(
         q_a_and_kv=build.projections(
-            [(f"{prefix}.wq_a", latent, "attention"), (f"{prefix}.wkv", dim, "attention")], hidden
+            [
+                Part(f"{prefix}.wq_a", latent, "attention"),
+                Part(f"{prefix}.wkv", dim, "attention"),
+            ],
+            hidden,
         ),
         q_norm=build.vector(f"{prefix}.q_norm.weight", latent),
         from_latent=build.projections(from_latent, latent),
         from_hidden=build.joined(from_hidden) if from_hidden else None,
         kv_norm=build.vector(f"{prefix}.kv_norm.weight", dim),
         wo_a=build.grouped_linear(
-            f"{prefix}.wo_a", config.o_groups, config.o_lora_rank, wide // config.o_groups
+            f"{prefix}.wo_a",
+            config.o_groups,
+            config.o_lora_rank,
+            wide // config.o_groups,
+            groups.held,
         ),
         wo_b=build.linear(
-            f"{prefix}.wo_b", hidden, config.o_groups * config.o_lora_rank, "attention"
+            f"{prefix}.wo_b",
+            hidden,
+            config.o_groups * config.o_lora_rank,
+            "attention",
+            out_rows.held,
         ),
-        sink=build.vector(f"{prefix}.attn_sink", config.num_heads),
+        sink=build.vector(f"{prefix}.attn_sink", config.num_heads)[heads.start : heads.stop],
+        groups=groups,
+        rows=out_rows,
         compressor=compressor,
         index_compressor=index_compressor,
     )
@@ -228,14 +264,15 @@ def _moe(build: Builder, index: int, prefix: str) -> tuple[Nvfp4MoE, tuple[float
     experts, shared_inside, scales = build_experts(build, prefix)
     shared = (
         None
-        if shared_inside
+        if shared_inside or not build.split.holds_shared
         else SharedExpert(
             build.linear(f"{prefix}.shared_experts.w1", inner, hidden, "shared expert"),
             build.linear(f"{prefix}.shared_experts.w3", inner, hidden, "shared expert"),
             build.linear(f"{prefix}.shared_experts.w2", hidden, inner, "shared expert"),
         )
     )
-    return Nvfp4MoE(_router(build, index, f"{prefix}.gate"), experts, shared), scales
+    router = _router(build, index, f"{prefix}.gate")
+    return Nvfp4MoE(router, experts, shared, build.split.experts(config)), scales
 
 
 def _router(build: Builder, index: int, prefix: str) -> Router:

@@ -5,6 +5,7 @@ What is stored wider than NVFP4 is quantised here, tensor by tensor, and its sou
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,12 +20,23 @@ from engine.model.linear import (
     Nvfp4GroupedLinear,
     Nvfp4Linear,
     Projections,
+    SomeRows,
 )
 from engine.model.ops import Plan
+from engine.model.split import Split
 from engine.protocol import Precision
 from kernels import linear as linear_ops
-from kernels.formats import NVFP4_BLOCK, Nvfp4Weight
+from kernels.formats import FP8_TILE, NVFP4_BLOCK, Nvfp4Weight
 from kernels.linear import reference as linear_reference
+
+
+class Part(NamedTuple):
+    """One of several linears over one input. kind: its tensor class. keep: rows to hold, or all."""
+
+    prefix: str
+    rows: int
+    kind: str
+    keep: range | None = None
 
 
 @dataclass(slots=True)
@@ -37,6 +49,7 @@ class Builder:
     device: torch.device
     dtype: torch.dtype
     plan: Plan
+    split: Split
     resident_bytes: int = 0
     active_bytes: int = 0
 
@@ -44,7 +57,6 @@ class Builder:
         """A small parameter, in fp32."""
         value = self.reader.tensor(name, shape).float()
         self.reader.finite(name, value)
-        self.reader.parameters += value.numel()
         self.count(value)
         return value
 
@@ -52,7 +64,6 @@ class Builder:
         """A matrix that is never quantised, in the model's dtype or wider."""
         value = self.reader.tensor(name, shape)
         value = value.float() if self.dtype == torch.float32 else value
-        self.reader.parameters += value.numel()
         self.count(value)
         return value
 
@@ -61,26 +72,35 @@ class Builder:
         self.resident_bytes += size
         self.active_bytes += size
 
-    def linear(self, prefix: str, rows: int, columns: int, kind: str) -> Linear:
-        built = self.to_linear(prefix, self.reader.linear(prefix, (rows, columns), kind))
+    def linear(
+        self, prefix: str, rows: int, columns: int, kind: str, keep: range | None = None
+    ) -> Linear:
+        """keep: the output rows to hold; all by default."""
+        built = self.to_linear(prefix, self.reader.linear(prefix, (rows, columns), kind), keep)
         self.resident_bytes += built.size_bytes
         self.active_bytes += built.size_bytes
         return built
 
-    def projections(self, parts: Sequence[tuple[str, int, str]], columns: int) -> Projections:
-        """parts: (prefix, rows, tensor class) of linears over one input."""
-        read = [self.reader.linear(prefix, (rows, columns), kind) for prefix, rows, kind in parts]
-        sizes = [rows for _, rows, _ in parts]
+    def projections(self, parts: Sequence[Part], columns: int) -> Projections:
+        """Linears over one input."""
+        read = [self.reader.linear(part.prefix, (part.rows, columns), part.kind) for part in parts]
+        sizes = [part.rows if part.keep is None else len(part.keep) for part in parts]
         one = all(
             (self.precision == "nvfp4" or stored.format == "nvfp4") and stored.input_scale is None
             for stored in read
         ) and not any(rows % NVFP4_BLOCK for rows in sizes)  # fmt: skip
         if one:
-            weights = [self.nvfp4(p, s) for (p, _, _), s in zip(parts, read, strict=True)]
+            weights = [
+                _rows(self.nvfp4(part.prefix, stored), part.keep)
+                for part, stored in zip(parts, read, strict=True)
+            ]
             joined = Nvfp4Linear(self.plan.pick(linear_ops.OP), linear_reference.join(weights))
             built = Projections([joined], sizes)
         else:
-            linears = [self.to_linear(p, s) for (p, _, _), s in zip(parts, read, strict=True)]
+            linears = [
+                self.to_linear(part.prefix, stored, part.keep)
+                for part, stored in zip(parts, read, strict=True)
+            ]
             built = Projections(linears, sizes)
         self.resident_bytes += built.size_bytes
         self.active_bytes += built.size_bytes
@@ -99,38 +119,60 @@ class Builder:
             self.reader.finite(f"{prefix}.weight", weight.scale_2)
         return weight
 
-    def to_linear(self, prefix: str, stored: StoredLinear) -> Linear:
+    def to_linear(self, prefix: str, stored: StoredLinear, keep: range | None = None) -> Linear:
         if self.precision == "nvfp4" or stored.format == "nvfp4":
-            weight = self.nvfp4(prefix, stored)
+            weight = _rows(self.nvfp4(prefix, stored), keep)
             return Nvfp4Linear(self.plan.pick(linear_ops.OP), weight, stored.input_scale)
         if stored.format == "fp8":
             assert stored.scale is not None
-            return Fp8Linear(stored.weight, stored.scale)
-        return self.dense(stored)
+            return _fp8(stored.weight, stored.scale, keep)
+        return self.dense(stored, keep)
 
-    def dense(self, stored: StoredLinear) -> Bf16Linear:
+    def dense(self, stored: StoredLinear, keep: range | None = None) -> Bf16Linear:
         """Kept in the model's float dtype."""
-        return Bf16Linear(
-            self.plan.pick(linear_ops.DENSE_OP).run, stored.dequantise().to(self.dtype)
-        )
+        weight = stored.dequantise().to(self.dtype)
+        if keep is not None and len(keep) < weight.shape[0]:
+            weight = weight[keep.start : keep.stop].clone()
+        return Bf16Linear(self.plan.pick(linear_ops.DENSE_OP).run, weight)
 
-    def grouped_linear(self, prefix: str, groups: int, rows: int, columns: int) -> Linear:
-        """o_a: stored flat [G * N, K], used as G blocks of [N, K]."""
+    def grouped_linear(
+        self, prefix: str, groups: int, rows: int, columns: int, keep: range
+    ) -> Linear:
+        """o_a: stored flat [G * N, K], used as G blocks of [N, K], of which `keep` are held."""
+        flat_rows = range(keep.start * rows, keep.stop * rows)
         stored = self.reader.linear(prefix, (groups * rows, columns), "attention")
         built: Linear
         if self.precision == "nvfp4" or stored.format == "nvfp4":
-            flat = self.nvfp4(prefix, stored)
+            flat = _rows(self.nvfp4(prefix, stored), flat_rows)
             weight = Nvfp4Weight(
-                flat.packed.unflatten(0, (groups, rows)),
-                flat.scale.unflatten(0, (groups, rows)),
+                flat.packed.unflatten(0, (len(keep), rows)),
+                flat.scale.unflatten(0, (len(keep), rows)),
                 flat.scale_2,
             )
             impl = self.plan.pick(linear_ops.GROUPED_OP)
             built = Nvfp4GroupedLinear(impl, weight, stored.input_scale)
         else:
             # The reference keeps o_a in bf16 and does not quantise its input (architecture.md 5).
-            weight_values = stored.dequantise().to(self.dtype)
-            built = Bf16GroupedLinear(weight_values.unflatten(0, (groups, rows)))
+            values = self.dense(stored, flat_rows).weight
+            built = Bf16GroupedLinear(values.unflatten(0, (len(keep), rows)))
         self.resident_bytes += built.size_bytes
         self.active_bytes += built.size_bytes
         return built
+
+
+def _rows(weight: Nvfp4Weight, keep: range | None) -> Nvfp4Weight:
+    """Some rows of a weight, in memory of their own: the others' is let go."""
+    if keep is None or len(keep) == weight.packed.shape[0]:
+        return weight
+    rows = slice(keep.start, keep.stop)
+    return Nvfp4Weight(weight.packed[rows].clone(), weight.scale[rows].clone(), weight.scale_2)
+
+
+def _fp8(weight: Tensor, scale: Tensor, keep: range | None) -> Linear:
+    count = weight.shape[0]
+    if keep is None or len(keep) == count:
+        return Fp8Linear(weight, scale)
+    if keep.start % FP8_TILE or (keep.stop % FP8_TILE and keep.stop != count):
+        return SomeRows(Fp8Linear(weight, scale), keep)
+    tiles = slice(keep.start // FP8_TILE, -(-keep.stop // FP8_TILE))
+    return Fp8Linear(weight[keep.start : keep.stop].clone(), scale[tiles].clone())

@@ -60,7 +60,7 @@ class _Stack:
 
 
 def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[float, float]]:
-    """All experts of one layer.
+    """The experts of one layer that this rank holds.
 
     Returns:
         the experts; whether the shared expert is among them, as the last of the stack; and the
@@ -76,7 +76,9 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
     to_nvfp4 = build.precision == "nvfp4" or kind == "nvfp4"
     shared_kind = build.reader.format_of(f"{prefix}.shared_experts.w1", (inner, hidden))
     shared = to_nvfp4 and (build.precision == "nvfp4" or shared_kind == "nvfp4")
-    where = [f"{prefix}.experts.{expert}" for expert in range(config.num_experts)]
+    shared = shared and build.split.holds_shared
+    held = build.split.experts(config).held
+    where = [f"{prefix}.experts.{expert}" for expert in held]
     where += [f"{prefix}.shared_experts"] * shared
     w1, w3, w2 = (_Stack(len(where)) for _ in range(3))
     both = _Stack(len(where), halves=2)
@@ -86,7 +88,7 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
         found: list[Tensor | None] = []
         for (stack, half), part in zip(targets, _PARTS, strict=True):
             shape = (hidden, inner) if part == "w2" else (inner, hidden)
-            of = "experts" if expert < config.num_experts else "shared expert"
+            of = "experts" if expert < len(held) else "shared expert"
             stored = build.reader.linear(f"{name}.{part}", shape, of)
             if to_nvfp4 and (build.precision == "nvfp4" or stored.format == "nvfp4"):
                 stack.put(expert, *build.nvfp4(f"{name}.{part}", stored))
@@ -99,7 +101,7 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
                 )
             found.append(stored.input_scale)
         gsa.append(found)
-    routed = gsa[: config.num_experts]
+    routed = gsa[: len(held)]
     scales = InputScales(
         _input_scales([f[0] for f in routed], [f[1] for f in routed]),
         _input_scales([f[2] for f in routed], [f[2] for f in routed]),
@@ -113,7 +115,8 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
     else:
         built = _plain(build, kind, both.tensors(), w2.tensors())
     build.resident_bytes += built.size_bytes
-    build.active_bytes += built.size_bytes * (config.top_k + shared) // len(where)
+    each = built.size_bytes // len(where)
+    build.active_bytes += each * config.top_k * len(held) // config.num_experts + each * shared
     return built, shared, (_smallest(scales.w13), _smallest(scales.w2))
 
 
@@ -147,7 +150,7 @@ def _as_held(build: Builder, stored: StoredLinear, *, is_half: bool) -> tuple[Te
 
 def _plain(build: Builder, kind: str, w13: list[Tensor], w2: list[Tensor]) -> PlainExperts:
     """Float, FP8 or MXFP4 experts; the latter two take their inputs in FP8 (architecture.md 5)."""
-    ones = torch.ones(build.config.num_experts, device=build.device)
+    ones = torch.ones(w2[0].shape[0], device=build.device)
     no_scale = (torch.stack((ones, ones), 1), ones)
     if kind == "float":
         weights = ExpertWeights(w13[0], w2[0], *no_scale)

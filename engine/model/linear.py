@@ -125,6 +125,18 @@ class Fp8Linear:
         return fp8_linear(act.x, self.weight, self.scale)
 
 
+class SomeRows:
+    """Some output rows of a linear whose weight cannot be cut there; it computes them all."""
+
+    def __init__(self, whole: Linear, rows: range) -> None:
+        self.whole = whole
+        self.rows = rows
+        self.size_bytes = whole.size_bytes
+
+    def __call__(self, act: Activation) -> Tensor:
+        return self.whole(act)[..., self.rows.start : self.rows.stop]
+
+
 class Bf16Linear:
     """Weights in a float dtype. `dense` is the op that multiplies them."""
 

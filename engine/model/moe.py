@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.model.linear import Activation, Linear, Nvfp4Linear
 from engine.model.ops import Picked
+from engine.model.split import Share
 from engine.model.step import StepContext
 from engine.protocol import RouterPath
 from kernels.formats import Nvfp4Rows
@@ -185,12 +186,13 @@ class PlainExperts:
 class Nvfp4MoE:
     """Router and experts of one layer; the sum is taken in fp32.
 
-    shared: the shared expert, where it is not one of `experts`.
+    shared: the shared expert, where it is not one of `experts`. held: which experts `experts` has.
     """
 
     router: Router
     experts: Experts
     shared: SharedExpert | None
+    held: Share
 
     def __call__(self, act: Activation, step: StepContext) -> Tensor:
         """[T, H], already normed -> [T, H] fp32."""
@@ -198,8 +200,28 @@ class Nvfp4MoE:
         if step.tap is not None:
             ids, weights, margin = chosen.expert_ids, chosen.expert_weights, chosen.margin
             step.tap.routing(ids[-1], weights[-1], margin[-1])
-        out = self.experts(act, chosen, step)
-        return out if self.shared is None else out + self.shared(act, step)
+        out = self.experts(act, self._mine(chosen), step)
+        if self.shared is not None:
+            out = out + self.shared(act, step)
+        return step.team.sum(out)
+
+    def _mine(self, chosen: Routing) -> Routing:
+        """Choices among the experts held here; those of other ranks get weight 0.
+
+        One token reads each of its choices, so that a choice elsewhere must name some expert; many
+        tokens walk over the experts and must not find it under any of them.
+        """
+        own, held = self.held.own, self.held.held
+        if len(own) == self.held.count:
+            return chosen
+        ids = chosen.expert_ids
+        elsewhere = (ids < own.start) | (ids >= own.stop)
+        stand_in = 0 if ids.shape[0] == 1 else -1
+        return Routing(
+            (ids - held.start).masked_fill(elsewhere, stand_in),
+            chosen.expert_weights.masked_fill(elsewhere, 0.0),
+            chosen.margin,
+        )
 
 
 def _as_rows(x: Tensor) -> Nvfp4Rows:

@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.model.config import ModelConfig
 from engine.model.linear import Activation
 from engine.model.ops import Ops
+from engine.model.team import Team
 from engine.protocol import StepOptions
 from engine.taps import TapWriter
 from kernels.compressor.reference import Rounding
@@ -59,7 +60,9 @@ class StepContext:
         numerics: Numerics,
         ops: Ops,
         tap: TapWriter | None,
+        team: Team,
     ) -> None:
+        self.team = team
         self.config = config
         self.ops = ops
         self.token_ids = token_ids

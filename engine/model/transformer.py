@@ -15,7 +15,9 @@ from engine.model.config import ModelConfig
 from engine.model.linear import Linear
 from engine.model.moe import Nvfp4MoE
 from engine.model.ops import Ops
+from engine.model.split import Share
 from engine.model.step import Frequencies, Numerics, StepContext
+from engine.model.team import Team
 from engine.protocol import StepOptions
 from engine.state import SequenceState
 from engine.taps import TapWriter
@@ -37,7 +39,8 @@ class Layer:
 
 @dataclass(slots=True)
 class Transformer:
-    """A loaded model. embed: [V, H]; head parameters as in architecture.md 3.8."""
+    """A loaded model, or one rank's part of it. embed: [V, H]; head parameters as in
+    architecture.md 3.8. head_rows: the part of the vocabulary that `head` computes."""
 
     config: ModelConfig
     embed: Tensor
@@ -48,6 +51,8 @@ class Transformer:
     frequencies: Frequencies
     numerics: Numerics
     ops: Ops
+    team: Team
+    head_rows: Share
     dtype: torch.dtype
 
     def __call__(
@@ -79,6 +84,7 @@ class Transformer:
             self.numerics,
             self.ops,
             tap,
+            self.team,
         )
         rates = {"eps": config.hyper_eps, "norm_eps": config.norm_eps}
         rounds = {**rates, "iterations": config.sinkhorn_iterations}
@@ -103,9 +109,9 @@ class Transformer:
         streams, normed, rows = self.ops.head_boundary(
             streams, y, mix, self.head_site, self.norm, **rates
         )
-        logits = self.head(step.activation(normed, "head_in", rows))
+        out = self.head(step.activation(normed, "head_in", rows))
         if tap is not None:
             tap.streams(streams[-1])
             # The head has one site of its own; it is recorded with the last layer.
             self.ops.record_layer(*tap.end_layer(config.num_layers - 1))
-        return logits
+        return self.team.gather(out, self.head_rows)
