@@ -69,6 +69,9 @@ class InstrumentActions:
         for answer in conversation.turns.values():
             if answer.token_ids and (found := await self._records_of(answer)).tokens:
                 records[answer.id] = found
+        for turn_id in list(session.records.probes()):
+            if turn_id.partition("@")[0] in conversation.turns:
+                records[turn_id] = copy_records(session.records.get(turn_id))
         return Bundle(manifest, conversation, records)
 
     async def _prompt_ids(self: "ChatApp", turn: Turn) -> list[int]:

@@ -39,6 +39,8 @@ class RecordStore:
 
     def open(self, turn_id: str, layout: TapLayout | None) -> None:
         """Begin a turn."""
+        if (before := self._turns.get(turn_id)) is not None:
+            self._size -= before.size
         self._turns[turn_id] = TurnRecords(layout)
         self.evicted_turns.discard(turn_id)
 
@@ -81,6 +83,10 @@ class RecordStore:
                 {n: payload for n, payload in source.payloads.items() if n < count},
             )
             self.put(turn_id, part)
+
+    def probes(self) -> list[str]:
+        """The ids under which an answer's tokens were run again (`TURN@HOW`)."""
+        return [turn_id for turn_id in self._turns if "@" in turn_id]
 
     def get(self, turn_id: str) -> TurnRecords | None:
         return self._turns.get(turn_id)

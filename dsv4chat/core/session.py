@@ -72,6 +72,7 @@ class ChatSession:
         self.timing = Timing()
         self.notices: list[str] = []
         self.prompts = Prompts()
+        self.then: Callable[[], None] | None = None  # follows the answer unless it is stopped
         self.replay = ""  # the name of a dump that stands in for an engine
         self.context_used = 0
         self._request = 0
@@ -97,10 +98,7 @@ class ChatSession:
             self._lose(EngineLost(f"the engine could not be started: {error}"))
 
     async def pump(self) -> None:
-        """Handle events for ever.
-
-        One that cannot be handled must not take the conversation down.
-        """
+        """Handle events for ever. One that cannot be handled does not end the conversation."""
         async for event in self.backend.events():
             try:
                 self.handle(event)
@@ -192,14 +190,17 @@ class ChatSession:
             self.context_used = event.prompt_tokens + event.tokens
         for warning in event.warnings:
             self.notify(warning)
+        then = self.then
         self._end_answer(event.reason, event.message)
         self.listener("finished")
+        if then is not None and event.reason not in ("cancelled", "fault"):
+            then()
 
     def _end_answer(
         self, reason: Literal["stop", "length", "cancelled", "fault", "context"], note: str
     ) -> None:
         """Close the running answer, if there is one. What it has said stays."""
-        turn, self.answering = self.answering, None
+        turn, self.answering, self.then = self.answering, None, None
         self.stopping, self.prefill = False, None
         self.timing.ended_at = self.timing.ended_at or self.timing.last_token_at
         if self.phase in ("prefill", "answering"):

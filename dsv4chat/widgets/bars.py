@@ -129,6 +129,8 @@ class StatusBar(Widget):
     def _answering(self) -> tuple[Content, list[str]]:
         timing, turn = self.session.timing, self.session.answering
         word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
+        if turn and turn.id not in self.session.conversation.turns:
+            word = "running the same tokens again"
         parts = [f"{count(timing.tokens)} tokens"]
         if timing.ttft_s is not None:
             parts.append(f"TTFT {seconds(timing.ttft_s)}")

@@ -98,6 +98,8 @@ class TurnView:
         name = "you" if turn.role == "user" else one_line(turn.model or frame.model, 40)
         style = look.user if turn.role == "user" else look.model
         parts = [when, *self._summary(frame)]
+        if turn.rerun_of and turn.settings:
+            parts.insert(1, f"same seed, router {turn.settings.router}, gsa {turn.settings.gsa}")
         at, of = frame.branch
         if of > 1:
             parts.insert(0, f"‹ {at} of {of} ›")
