@@ -274,8 +274,9 @@ class OptionsApplied(msgspec.Struct, tag=True):
 
 class Finished(msgspec.Struct, tag=True):
     """An answer ended. Sent exactly once per accepted request. `message` explains fault and
-    context. With `unclosed_thinking` the model stopped without closing its reasoning: the thinking
-    text is the answer."""
+    context; `at` is the index of the message for which a conversation was refused. With
+    `unclosed_thinking` the model stopped without closing its reasoning: the thinking text is the
+    answer."""
 
     request: int
     reason: StopReason
@@ -291,6 +292,7 @@ class Finished(msgspec.Struct, tag=True):
     warnings: list[str] = []
     unclosed_thinking: bool = False
     telemetry_dropped: int = 0
+    at: int | None = None
 
 
 class Fault(msgspec.Struct, tag=True):
