@@ -114,7 +114,7 @@ async def test_the_real_engine_refuses_and_answers_after_mending(tmp_path, monke
         await until(pilot, lambda: len(app.session.conversation.turns) == 2)
         await send(pilot, "go on")
         await until(pilot, lambda: app.session.refusal is not None, 60.0)
-        await sees(pilot, "call 'look_up' (c1) has no result yet")
+        await sees(pilot, "'look_up' (c1) has no result yet")
         await send(pilot, "/mend")
         await until(pilot, lambda: isinstance(app.screen, MendScreen))
         await sees(pilot, "answer look_up with [cancelled by user]")
