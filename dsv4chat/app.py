@@ -114,6 +114,7 @@ class ChatApp(
         self.chat = ChatScreen(session, self.config.problems)
         self._changes: set[Change] = set()
         self._told = 0
+        self.frozen = ""  # the turn at whose first bad token the panels were held
 
     async def on_mount(self) -> None:
         self.session.listener = self._changes.add
@@ -148,6 +149,8 @@ class ChatApp(
         for notice in self.session.notices[self._told :]:
             self.tell(notice, "warning")
         self._told = len(self.session.notices)
+        if "notice" in changes:
+            self.freeze_panels()
         if not changes and not moving:
             return
         self.chat.show_changes(changes)

@@ -66,6 +66,7 @@ class Turn:
     ends: list[int] = field(default_factory=list)  # end of the token's text in its channel's text
     marks: list[OptionMark] = field(default_factory=list)
     forced: list[Forced] = field(default_factory=list)
+    bad_token: tuple[int, int] | None = None  # first one that is not finite, and its first layer
     rerun_of: str = ""  # the answer this one repeats under other settings
     finish: StopReason | None = None
     finished: Finished | None = None

@@ -43,13 +43,11 @@ Change = Literal[
     "phase", "progress", "tokens", "telemetry", "path", "options", "finished", "notice", "stuck"
 ]
 Listener = Callable[[Change], None]
+FROZEN = "panels stay there: F2 looks inside, ctrl+g dumps, esc stops, F11 follows again"
 
 
 class ChatSession:
-    """One conversation with one engine. Methods change state at once.
-
-    The engine's answers follow as events.
-    """
+    """One conversation with one engine. The engine's answers follow as events."""
 
     def __init__(
         self, backend: Backend, settings: Settings, model: str, *, system: str = ""
@@ -163,7 +161,10 @@ class ChatSession:
             case Tokens():
                 self._tokens(turn, event)
             case Telemetry():
-                self.records.add_payload(turn.id, event.index, event.payload)
+                bad = self.records.add_payload(turn.id, event.index, event.payload)
+                if bad >= 0 and turn.bad_token is None:
+                    turn.bad_token = event.index, bad
+                    self.notify(f"token {event.index} is not finite from layer {bad} on; {FROZEN}")
                 self.listener("telemetry")
             case Finished():
                 self._finished(turn, event)

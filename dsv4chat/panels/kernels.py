@@ -47,6 +47,10 @@ def _pace(view: View) -> list[Content]:
             ("  on arrival", "$foreground 60%"),
         )  # fmt: skip
     ]
+    if timing.ttft_s is not None:
+        lines.append(
+            say(("time to first token ", "$foreground 60%"), (seconds(timing.ttft_s), "bold"))
+        )
     done = view.turn.finished if view.turn else None
     rate = done.tok_s if done else timing.tok_s
     info = view.info

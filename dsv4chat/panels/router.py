@@ -100,7 +100,7 @@ def _paths(view: View) -> list[Content]:
             say(
                 (f"{router:<11}", "bold"),
                 (f"set {sets}/{layers}", "$warning" if swap else "$success"),
-                (f"  order {orders}/{layers}  weight ≤{found.weight:.0e}", "$foreground 60%"),
+                (f"  order {orders}/{layers}  Δw {found.weight:.0e}", "$foreground 60%"),
                 (swap, "$warning"),
             )
         )

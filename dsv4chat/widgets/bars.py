@@ -7,6 +7,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from dsv4chat.core.commands import COMMANDS, key_name
+from dsv4chat.core.loops import find_loop
 from dsv4chat.core.session import ChatSession
 from dsv4chat.core.text import count, one_line, seconds, size
 from dsv4chat.widgets.safe import bar, columns, muted, say
@@ -136,6 +137,8 @@ class StatusBar(Widget):
         parts = [f"{count(timing.tokens)} tokens"]
         if timing.ttft_s is not None:
             parts.append(f"TTFT {seconds(timing.ttft_s)}")
+        if turn and (loop := find_loop(turn.token_ids)):
+            return say((f"⚠ in a loop: {loop} · esc stops", "bold $warning")), parts
         state = say((f"{spinner()} {word} · {timing.tok_s:.1f} tok/s", "$accent"))
         return state, parts
 

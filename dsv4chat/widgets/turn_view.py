@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.segment import Segment
 
 from dsv4chat.core.conversation import NAMES, Turn
+from dsv4chat.core.loops import find_loop
 from dsv4chat.core.markdown_pieces import Piece, Splitter
 from dsv4chat.core.text import clean, count, one_line, seconds
 from dsv4chat.core.turn_notes import turn_notes
@@ -121,6 +122,8 @@ class TurnView:
             parts.append(f"{turn.finished.tok_s:.1f} tok/s")
         if word := STOP_WORDS.get(turn.finish or "stop", ""):
             parts.append(word)
+        if loop := find_loop(turn.token_ids):
+            parts.append(f"in a loop: {loop}")
         return parts
 
     def _message(self, frame: Frame) -> list[Row]:
