@@ -18,8 +18,6 @@ from dsv4chat.core.text import one_line
 if TYPE_CHECKING:
     from dsv4chat.app import ChatApp
 
-CYCLES = {"gsa": GSA_MODES, "effort": EFFORTS}
-
 
 class ChatActions:
     """Mixed into the app. Nothing here draws; screens hear of changes through the session."""
@@ -30,7 +28,7 @@ class ChatActions:
         """esc: stop what runs; else leave editing; else move to the transcript."""
         queued = self.session.queued
         if self.session.stop():
-            if queued is not None:
+            if queued is not None and queued.role == "user":
                 self.chat.restore_text(queued.text)
             return
         if not self.chat.leave_editing():
@@ -91,7 +89,8 @@ class ChatActions:
         if text is None:
             self.chat.prefill("/system ")
             return
-        self.session.set_system(text)
+        self.session.conversation.system = text
+        self.session.listener("path")
         self.tell(
             "System prompt set; it holds from the next message on."
             if text
@@ -112,6 +111,10 @@ class ChatActions:
         values = GSA_MODES
         now = values.index(self.session.settings.gsa)
         self.action_set_value("gsa", name or values[(now + 1) % len(values)])
+
+    def action_effort(self: "ChatApp", name: str = "") -> None:
+        now = EFFORTS.index(self.session.settings.effort)
+        self.action_set_value("effort", name or EFFORTS[(now + 1) % len(EFFORTS)])
 
     def action_taps(self: "ChatApp", name: str = "") -> None:
         self.action_set_value("taps", name or ("off" if self.session.settings.taps else "on"))

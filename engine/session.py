@@ -104,7 +104,8 @@ class Session:
             answer = self._prepare(command)
         except (EngineError, TextError) as error:
             reason: StopReason = "context" if isinstance(error, ContextError) else "fault"
-            self._emit(Finished(command.request, reason, message=str(error)))
+            at = getattr(error, "index", None)
+            self._emit(Finished(command.request, reason, message=str(error), at=at))
             return
         reason, message = "fault", ""
         try:

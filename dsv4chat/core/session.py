@@ -12,6 +12,7 @@ from typing import Literal
 
 from dsv4chat.core.backend import Backend, BackendEvent, EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.conversation import Conversation, OptionMark, Turn
+from dsv4chat.core.mending import Refusal, take_refusal
 from dsv4chat.core.prompts import Prompts
 from dsv4chat.core.records import RecordStore
 from dsv4chat.core.settings import Settings
@@ -32,6 +33,7 @@ from engine.protocol import (
     Ready,
     SetOptions,
     StepOptions,
+    StopReason,
     Telemetry,
     Tokens,
 )
@@ -65,6 +67,7 @@ class ChatSession:
         self.queued: Turn | None = None  # user turn waiting for the engine to become ready
         self.prefill: PrefillProgress | None = None
         self.stopping = False
+        self.refusal: Refusal | None = None  # the engine cannot take this conversation
         self.lost: EngineLost | None = None
         self.stuck: EngineStuck | None = None
         self.timing = Timing()
@@ -193,13 +196,12 @@ class ChatSession:
             self.notify(warning)
         then = self.then
         self._end_answer(event.reason, event.message)
-        self.listener("finished")
+        self.refusal = take_refusal(self.conversation, turn, event)
+        self.listener("path" if self.refusal else "finished")
         if then is not None and event.reason not in ("cancelled", "fault"):
             then()
 
-    def _end_answer(
-        self, reason: Literal["stop", "length", "cancelled", "fault", "context"], note: str
-    ) -> None:
+    def _end_answer(self, reason: StopReason, note: str) -> None:
         """Close the running answer, if there is one. What it has said stays."""
         turn, self.answering, self.then = self.answering, None, None
         self.stopping, self.prefill = False, None
@@ -241,8 +243,8 @@ class ChatSession:
         return turn
 
     def regenerate(self) -> bool:
-        """Answer the last user turn once more, as a sibling of the last answer."""
-        turn = self.conversation.last("user")
+        """Answer the last message once more, as a sibling of the last answer."""
+        turn = self.conversation.last_asked()
         if turn is None or self.busy:
             return False
         self.conversation.leaf = turn.id
@@ -271,7 +273,7 @@ class ChatSession:
         settings = turn.settings or self.settings
         self._request += 1
         self.answering, self.phase, self.stopping = turn, "prefill", False
-        self.timing, self.prefill = Timing(), None
+        self.timing, self.prefill, self.refusal = Timing(), None, None
         command = Generate(
             request=self._request,
             messages=messages,
@@ -295,7 +297,7 @@ class ChatSession:
         """Stop whatever runs, in any phase. False if nothing does."""
         if self.queued is not None:
             turn, self.queued = self.queued, None
-            if not self.conversation.children(turn.id):
+            if turn.role == "user" and not self.conversation.children(turn.id):
                 self.conversation.take_back(turn)
             self.listener("path")
             return True
@@ -332,16 +334,12 @@ class ChatSession:
         """Put another conversation on screen; False while an answer runs."""
         if self.busy:
             return False
-        self.conversation = conversation
+        self.conversation, self.refusal = conversation, None
         last = conversation.last("assistant")
         done = last.finished if last else None
         self.context_used = done.prompt_tokens + done.tokens if done else 0
         self.listener("path")
         return True
-
-    def set_system(self, text: str) -> None:
-        self.conversation.system = text
-        self.listener("path")
 
     def notify(self, message: str) -> None:
         """Keep a message for the user and tell the listener."""

@@ -9,7 +9,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from dsv4chat.core.conversation import Conversation, Turn
+from dsv4chat.core.conversation import NAMES, Conversation, Turn
 from dsv4chat.core.text import one_line
 from dsv4chat.widgets.safe import say
 
@@ -52,7 +52,7 @@ class BranchScreen(ModalScreen[str | None]):
     def _row(self, turn: Turn, indent: str, on_path: bool) -> Content:
         sign = "● " if on_path else "○ "
         path = f" by {turn.routers[0]}" if turn.routers else ""
-        who = "you" if turn.role == "user" else f"answer{path}"
+        who = NAMES.get(turn.role) or f"answer{path}"
         when = time.strftime("%H:%M", time.localtime(turn.created))
         return say(
             (indent, "$foreground 60%"),

@@ -103,6 +103,8 @@ class StatusBar(Widget):
             return self._answering()
         if session.replay:
             return say((f"▷ replay of {one_line(session.replay, 40)}", "$accent")), self._idle()
+        if session.refusal is not None:
+            return say(("✖ the model cannot take this chat", "bold $error")), ["/mend repairs it"]
         return say(("● ready", "$success")), self._idle()
 
     def _loading(self) -> tuple[Content, list[str]]:
@@ -165,6 +167,8 @@ class StatusBar(Widget):
             parts.append((f" → {wanted.gsa}", "$warning"))
         if self.size.width >= 80:
             parts += [("  taps ", "$foreground 60%"), ("on" if wanted.taps else "off", "bold")]
+            effort = self.session.settings.effort
+            parts += [("  effort ", "$foreground 60%"), (effort, "bold")]
         return say(*parts)
 
 

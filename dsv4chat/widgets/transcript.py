@@ -46,6 +46,7 @@ class Transcript(ScrollView, can_focus=True):
         self._tops: list[int] = []
         self._stale: set[str] = set()  # turns whose rows are missing or out of date
         self._first = ""  # the turn that begins the path
+        self._refused = ""  # the turn that the engine cannot take
         self._look: Look | None = None
 
     # ---- keeping up -----------------------------------------------------------------------------
@@ -58,7 +59,13 @@ class Transcript(ScrollView, can_focus=True):
             self._first, self.following = self._path[0].turn.id, True
             self._views = {view.turn.id: view for view in self._path}
         self._stale = {view.turn.id for view in self._path if not view.rows}
+        refusal = self.session.refusal
+        before, self._refused = self._refused, refusal.turn_id if refusal else ""
+        if before != self._refused:
+            self._stale |= {view.turn.id for view in self._path} & {before, self._refused}
         self.refresh_tail()
+        if self._refused and before != self._refused:
+            self.show_end_of(self._refused)
 
     def redraw_all(self) -> None:
         """Width, theme or folding changed: no drawn line is valid any more."""
@@ -89,11 +96,21 @@ class Transcript(ScrollView, can_focus=True):
                 if line is not None:
                     self.scroll_to_region(Region(0, top + line, 1, 1), animate=False)
 
+    def show_end_of(self, turn_id: str) -> None:
+        """Bring the last lines of a turn on screen."""
+        for view, top in zip(self._path, self._tops, strict=True):
+            if view.turn.id == turn_id:
+                if self.virtual_size.height - top <= self.size.height:
+                    return self.follow()
+                line = top + view.height(self._text_width, self.unfold) - 4
+                self.following = False
+                self.scroll_to_region(Region(0, max(line, 0), 1, 4), animate=False)
+
     def _frame(self, view: TurnView) -> Frame:
         if self._look is None:
             self._look = read_look(self)
         turn, session = view.turn, self.session
-        siblings = session.conversation.siblings(turn)
+        ids = [other.id for other in session.conversation.siblings(turn)]  # less what went
         cursor = self.cursor[1] if self.cursor and self.cursor[0] == turn.id else None
         return Frame(
             console=self.app.console,
@@ -103,8 +120,9 @@ class Transcript(ScrollView, can_focus=True):
             unfold=self.unfold,
             live=turn is session.answering,
             waiting=self.waiting,
+            refusal=session.refusal.reason if turn.id == self._refused and session.refusal else "",
             cursor=cursor,
-            branch=(siblings.index(turn) + 1, len(siblings)),
+            branch=(ids.index(turn.id) + 1 if turn.id in ids else 1, len(ids)),
         )
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.segment import Segment
 
-from dsv4chat.core.conversation import Turn
+from dsv4chat.core.conversation import NAMES, Turn
 from dsv4chat.core.loops import find_loop
 from dsv4chat.core.markdown_pieces import Piece, Splitter
 from dsv4chat.core.text import clean, count, one_line, seconds
@@ -40,6 +40,7 @@ class Frame:
     unfold: bool = False
     live: bool = False
     waiting: str = ""
+    refusal: str = ""  # why the engine cannot take this turn
     cursor: int | None = None
     branch: tuple[int, int] = (1, 1)
 
@@ -70,7 +71,7 @@ class TurnView:
         if self.rows:
             return len(self.rows)
         turn = self.turn
-        text = turn.text[:MESSAGE_HEAD] if turn.role == "user" else turn.text
+        text = turn.text if turn.role == "assistant" else turn.text[:MESSAGE_HEAD]
         folded = turn.reasoning if unfold else turn.reasoning[:width]
         return 2 + sum(part.count("\n") + len(part) // width + 1 for part in (text, folded) if part)
 
@@ -81,12 +82,16 @@ class TurnView:
         if key != self._key:
             self._key, self._drawn = key, []
         rows = [Row(self._title(frame))]
-        if self.turn.role == "user":
+        if self.turn.role != "assistant":
             rows += self._message(frame)
         else:
             rows += self._thinking(frame)
             rows += self._answer(frame)
             rows += self._ending(frame)
+        if frame.refusal:
+            text = f"✖ the model cannot take this: {clean(frame.refusal)}"
+            rows += [Row(line) for line in plain_lines(text, frame.width, frame.look.warning)]
+            rows.append(Row([Segment("/mend repairs it", frame.look.dim)]))
         rows.append(Row([]))
         self.rows = rows
         return len(rows)
@@ -96,9 +101,10 @@ class TurnView:
     def _title(self, frame: Frame) -> Line:
         turn, look = self.turn, frame.look
         when = time.strftime("%H:%M", time.localtime(turn.created))
-        name = "you" if turn.role == "user" else one_line(turn.model or frame.model, 40)
-        style = look.user if turn.role == "user" else look.model
-        parts = [when, *self._summary(frame)]
+        name = NAMES.get(turn.role) or one_line(turn.model or frame.model, 40)
+        style = look.model if turn.role == "assistant" else look.user
+        call = [f"of call {one_line(turn.tool_call_id, 30)}"] if turn.role == "tool" else []
+        parts = [when, *call, *self._summary(frame)]
         if turn.rerun_of and turn.settings:
             parts.insert(1, f"same seed, router {turn.settings.router}, gsa {turn.settings.gsa}")
         at, of = frame.branch
@@ -109,7 +115,7 @@ class TurnView:
     def _summary(self, frame: Frame) -> list[str]:
         """What the answer was, once it has ended."""
         turn = self.turn
-        if turn.role == "user" or not turn.done:
+        if turn.role != "assistant" or not turn.done:
             return []
         parts = [f"{count(len(turn.token_ids))} tokens"] if turn.token_ids else []
         if turn.finished and turn.finished.tok_s and frame.width >= 60:

@@ -155,6 +155,11 @@ class FakeEngine:
             self.send(p.PrefillProgress(command.request, done, prompt, 0))
             if self.cancelled.wait(pause):
                 return self.finish(command, "cancelled", prompt, 0, 0, started, None)
+        calls = {call.id for message in command.messages for call in message.tool_calls}
+        for at, message in enumerate(command.messages):
+            if message.role == "tool" and message.tool_call_id not in calls:
+                words = f"message {at + 1} (tool): no call has the id {message.tool_call_id!r}"
+                return self.send(p.Finished(command.request, "fault", message=words, at=at))
         self.busy = "decode"
         self.decode(command, ask, prompt, started)
 
