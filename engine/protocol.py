@@ -276,7 +276,8 @@ class Finished(msgspec.Struct, tag=True):
     """An answer ended. Sent exactly once per accepted request. `message` explains fault and
     context; `at` is the index of the message for which a conversation was refused. With
     `unclosed_thinking` the model stopped without closing its reasoning: the thinking text is the
-    answer."""
+    answer. `step_ms`: p50, p90, p99 of the time between tokens, where they are made; empty below
+    two tokens. `graph_tokens`: how many of them replayed a captured graph."""
 
     request: int
     reason: StopReason
@@ -293,6 +294,8 @@ class Finished(msgspec.Struct, tag=True):
     unclosed_thinking: bool = False
     telemetry_dropped: int = 0
     at: int | None = None
+    step_ms: tuple[float, ...] = ()
+    graph_tokens: int = 0
 
 
 class Fault(msgspec.Struct, tag=True):

@@ -294,7 +294,19 @@ class FakeEngine:
         self.busy = ""
         seed = 7 if command.sampling.seed is None else command.sampling.seed
         self.send(
-            p.Finished(command.request, reason, prompt, 0, tokens, thinking, ttft, rate, seed)
+            p.Finished(
+                command.request,
+                reason,
+                prompt,
+                0,
+                tokens,
+                thinking,
+                ttft,
+                rate,
+                seed,
+                step_ms=(2.2 if self.options.taps else 2.0, 3.0, 4.0),
+                graph_tokens=max(0, tokens - 1),
+            )  # fmt: skip
         )
 
 
