@@ -31,7 +31,7 @@ class ChatActions:
             if queued is not None and queued.role == "user":
                 self.chat.restore_text(queued.text)
             return
-        if not self.chat.leave_editing():
+        if not self.chat.leave_editing() and not self.chat.end_finding():
             self.action_focus_switch()
 
     def action_regenerate(self: "ChatApp") -> None:

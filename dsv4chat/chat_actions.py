@@ -97,6 +97,20 @@ class ConversationActions:
             self.chat.begin("")
             self.set_cursor(None)
 
+    # ---- finding --------------------------------------------------------------------------------
+
+    def action_find(self: "ChatApp", text: str = "") -> None:
+        """Look for a text in the chat; without one: the next match, or ask for it."""
+        if text:
+            self.chat.find(text)
+        elif self.chat.transcript.needle:
+            self.action_find_next(1)
+        else:
+            self.chat.prefill("/find ")
+
+    def action_find_next(self: "ChatApp", step: int) -> None:
+        self.chat.step_match(step)
+
     # ---- a conversation that the engine refuses -------------------------------------------------
 
     def action_mend(self: "ChatApp") -> None:

@@ -14,6 +14,7 @@ from dsv4chat.core.commands import SLASH, parse_slash
 from dsv4chat.core.conversation import Turn
 from dsv4chat.core.mending import edited
 from dsv4chat.core.session import Change, ChatSession
+from dsv4chat.core.text import one_line
 from dsv4chat.panels.column import PanelColumn
 from dsv4chat.panels.glance import glance
 from dsv4chat.panels.view import current_view
@@ -38,6 +39,7 @@ class ChatScreen(Screen):
         self._notes = notes
         self._editing: Turn | None = None
         self._mending: Turn | None = None
+        self._found = ""
         self._draft = ""
         self._drawable = False  # widgets are there
 
@@ -212,6 +214,29 @@ class ChatScreen(Screen):
         self._title_composer()
         return True
 
+    def find(self, text: str) -> None:
+        """Mark a text in the transcript; the composer's frame says which match is shown."""
+        self._found = one_line(text, 40)
+        if self.transcript.find(text):
+            self.transcript.focus()
+        else:
+            self.app.tell(f"{self._found} is not in this chat; /chats searches all of them.")
+            self.transcript.find("")
+        self._title_composer()
+
+    def step_match(self, step: int) -> None:
+        self.transcript.step_match(step)
+        self._title_composer()
+
+    def end_finding(self) -> bool:
+        """Take the marks away; False if nothing was looked for."""
+        if not self.transcript.needle:
+            return False
+        self.transcript.find("")
+        self.composer.focus()
+        self._title_composer()
+        return True
+
     def begin(self, draft: str) -> None:
         """Another conversation is on screen: write in it, from where it was left."""
         self._editing = self._mending = None
@@ -251,6 +276,11 @@ class ChatScreen(Screen):
         if self._editing is not None:
             composer.border_title = "editing an earlier message"
             composer.border_subtitle = "enter sends it as a new branch · esc leaves it as it was"
+            return
+        if self.transcript.needle:
+            at, of = self.transcript.match_position
+            composer.border_title = say(f"find {self._found} · {at} of {of}")
+            composer.border_subtitle = "n next · N before · esc ends"
             return
         composer.border_title = "message"
         if self.transcript.has_focus:

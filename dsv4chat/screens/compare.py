@@ -84,7 +84,7 @@ class CompareScreen(Screen):
         self.query_one("#distances", Static).update(_lines(strip_lines(comparison, at, width)))
         self.query_one("#texts", Static).update(_lines(text_lines(comparison, at)))
         token = self.query_one("#token", Static)
-        token.border_title = f"token {at}"
+        token.border_title = say(f"token {at}")
         room = token.content_size
         token.update(_lines(token_lines(comparison, at, max(6, room.height), room.width)))
         self.query_one(StatusBar).refresh()

@@ -15,6 +15,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from dsv4chat.core.session import ChatSession
+from dsv4chat.widgets.found import Span, find_in_rows, highlight, may_hold, needle_of
 from dsv4chat.widgets.look import COMPONENTS, Look, read_look
 from dsv4chat.widgets.turn_view import Frame, Row, TurnView
 
@@ -46,6 +47,9 @@ class Transcript(ScrollView, can_focus=True):
         self._tops: list[int] = []
         self._stale: set[str] = set()  # turns whose rows are missing or out of date
         self._first = ""  # the turn that begins the path
+        self.needle = ""  # what is looked for
+        self._found: dict[str, list[list[Span]]] = {}
+        self._match = 0
         self._refused = ""  # the turn that the engine cannot take
         self._look: Look | None = None
 
@@ -133,6 +137,9 @@ class Transcript(ScrollView, can_focus=True):
         if self.size.width > GUTTER:
             view.draw(self._frame(view))
             self._stale.discard(view.turn.id)
+            if self.needle:
+                texts = ["".join(segment.text for segment in row.line) for row in view.rows]
+                self._found[view.turn.id] = find_in_rows(texts, self.needle)
 
     def _place(self) -> None:
         """Draw what is on screen or near it, and put every turn in its place.
@@ -189,6 +196,63 @@ class Transcript(ScrollView, can_focus=True):
                 return max(0, min(top + min(anchor[1], last), self.max_scroll_y))
         return 0
 
+    # ---- finding --------------------------------------------------------------------------------
+
+    def find(self, text: str) -> int:
+        """Mark every place of `text` and show the last one; returns how many. "" ends it."""
+        self.needle, self._found = needle_of(text), {}
+        holders = [view for view in self._path if self.needle and may_hold(view.turn, self.needle)]
+        if holders and not self.unfold:
+            folded = any(self.needle in needle_of(view.turn.reasoning) for view in holders)
+            self.unfold = folded or any(view.folds for view in holders)
+            self._stale |= {view.turn.id for view in self._path if self.unfold}
+        for view in holders:
+            self._draw(view)
+        self._place()
+        self._match = len(self._matches()) - 1
+        self.step_match(0)
+        return len(self._matches())
+
+    def step_match(self, step: int) -> None:
+        """Show the next match; after the last comes the first."""
+        matches = self._matches()
+        if not matches:
+            return
+        self._match = (self._match + step) % len(matches)
+        turn_id, number = matches[self._match]
+        row = self._found[turn_id][number][0][0]
+        for view, top in zip(self._path, self._tops, strict=True):
+            if view.turn.id == turn_id:
+                self.following = False
+                at = max(0, min(top + row - self.size.height // 3, self.max_scroll_y))
+                self.scroll_to(y=at, animate=False, immediate=True, force=True)
+        self.refresh()
+
+    @property
+    def match_position(self) -> tuple[int, int]:
+        """Which match is shown, of how many."""
+        total = len(self._matches())
+        return min(self._match + 1, total), total
+
+    def _matches(self) -> list[tuple[str, int]]:
+        return [
+            (view.turn.id, number)
+            for view in self._path
+            for number in range(len(self._found.get(view.turn.id, ())))
+        ]
+
+    def _with_matches(self, strip: Strip, at: int, look: Look) -> Strip:
+        number = bisect_right(self._tops, at) - 1
+        if not self.needle or not 0 <= number < len(self._path):
+            return strip
+        turn_id, matches = self._path[number].turn.id, self._matches()
+        current = matches[self._match] if self._match < len(matches) else None
+        for match, spans in enumerate(self._found.get(turn_id, ())):
+            here = [(a, b) for row, a, b in spans if row == at - self._tops[number]]
+            style = look.cursor if (turn_id, match) == current else look.found
+            strip = highlight(strip, here, style, GUTTER)
+        return strip
+
     # ---- events ---------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
@@ -233,7 +297,7 @@ class Transcript(ScrollView, can_focus=True):
         look = self._look or read_look(self)
         sign = Segment(f"{row.sign:<{GUTTER}}", look.mark if row.sign else None)
         strip = Strip([sign, *row.line]).apply_style(base).crop_extend(0, width, base)
-        strip = self._selected(strip, at)
+        strip = self._selected(self._with_matches(strip, at, look), at)
         return strip.apply_offsets(0, at)
 
     def _row(self, at: int) -> Row | None:

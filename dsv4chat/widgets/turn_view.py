@@ -75,6 +75,13 @@ class TurnView:
         folded = turn.reasoning if unfold else turn.reasoning[:width]
         return 2 + sum(part.count("\n") + len(part) // width + 1 for part in (text, folded) if part)
 
+    @property
+    def folds(self) -> bool:
+        """Whether it is a message that may be shown by its beginning alone."""
+        text = self.turn.text
+        long = len(text) > MESSAGE_HEAD or text.count("\n") > MESSAGE_LINES
+        return self.turn.role != "assistant" and long
+
     def draw(self, frame: Frame) -> int:
         """Draw what has changed; returns the height."""
         notes = len(turn_notes(self.turn))
