@@ -280,6 +280,14 @@ class FakeEngine:
             ],
             "stream_norms": [1.0 + 0.1 * n for n in range(layers * 4)],
         }  # fmt: skip
+        if bad:  # as an engine's: everything after the layer is NaN
+            for field in self.layout.fields():
+                if field.kind == "f":
+                    kept = 2 * (len(values[field.name]) // layers)
+                    values[field.name] = [
+                        value if n < kept else math.nan
+                        for n, value in enumerate(values[field.name])
+                    ]
         return b"".join(
             array.array(field.kind, values[field.name]).tobytes() for field in self.layout.fields()
         )
