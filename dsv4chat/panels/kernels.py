@@ -45,14 +45,13 @@ def _pace(view: View) -> list[Content]:
             (f"{p90:.1f}", "bold"),
             ("  p99 ", "$foreground 60%"),
             (f"{p99:.1f}", "bold"),
-            ("  on arrival", "$foreground 60%"),
+            ("  on arrival, newest run", "$foreground 60%"),
         )  # fmt: skip
     ]
-    if timing.ttft_s is not None:
-        lines.append(
-            say(("time to first token ", "$foreground 60%"), (seconds(timing.ttft_s), "bold"))
-        )
     done = view.turn.finished if view.turn else None
+    first = done.ttft_ms / 1000 if done else timing.ttft_s
+    if first:
+        lines.append(say(("time to first token ", "$foreground 60%"), (seconds(first), "bold")))
     rate = done.tok_s if done else timing.tok_s
     info = view.info
     if info and info.bytes_per_token and rate:
