@@ -126,6 +126,9 @@ class ChatActions:
             return
         if self.refuse_in_replay():
             return
+        if self.session.remote and name in ("router", "gsa"):
+            self.tell(f"{name} is the local engine's: a server decides by itself.", "warning")
+            return
         try:
             self.session.set_value(name, value)
         except ValueError as error:
@@ -166,7 +169,7 @@ class ChatActions:
         self.set_cursor(None)
 
     def action_layer(self: "ChatApp", step: int) -> None:
-        layers = self.session.ready.model.layers if self.session.ready else 1
+        layers = max(self.session.ready.model.layers if self.session.ready else 1, 1)
         self.layer = (self.layer + step) % layers
         self.session.listener("telemetry")
 

@@ -74,6 +74,7 @@ class ChatSession:
         self.notices: list[str] = []
         self.prompts = Prompts()
         self.then: Callable[[], None] | None = None  # follows the answer unless it is stopped
+        self.remote = ""  # the URL of a server that answers instead of our engine
         self.replay = ""  # the name of a dump that stands in for an engine
         self.context_used = 0
         self._request = 0

@@ -7,6 +7,7 @@ from textual.content import Content
 from dsv4chat.core.settings import Settings
 from dsv4chat.core.text import quoted
 from dsv4chat.panels.base import Panel
+from dsv4chat.panels.served import served_lines
 from dsv4chat.panels.view import View, entropy_bits, probability
 from dsv4chat.widgets.safe import bar, say, spark
 
@@ -14,6 +15,9 @@ from dsv4chat.widgets.safe import bar, say, spark
 class LogitsPanel(Panel):
     TITLE = "logits"
     NOTE = "raw: before temperature · drawn: after all cuts"
+
+    def without_record(self, view: View, width: int, height: int) -> list[Content]:
+        return served_lines(view, width, height) if view.session.remote else []
 
     def build(self, view: View, width: int, height: int) -> list[Content]:
         record = view.record

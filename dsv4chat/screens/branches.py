@@ -51,7 +51,7 @@ class BranchScreen(ModalScreen[str | None]):
 
     def _row(self, turn: Turn, indent: str, on_path: bool) -> Content:
         sign = "● " if on_path else "○ "
-        path = f" by {turn.routers[0]}" if turn.routers else ""
+        path = f" by {turn.routers[0]}" if turn.routers and turn.token_ids[0] >= 0 else ""
         who = NAMES.get(turn.role) or f"answer{path}"
         when = time.strftime("%H:%M", time.localtime(turn.created))
         return say(

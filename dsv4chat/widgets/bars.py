@@ -31,9 +31,11 @@ class TopBar(Widget):
         ready = session.ready
         name = one_line(ready.model.name, 40) if ready else "no model yet"
         left = say(("dsv4chat", "bold $primary"), ("  ", ""), (name, "bold"))
-        if ready and width >= 70:
+        if session.remote and width >= 70:
+            left += say((f"  {one_line(session.remote, 60)}", "$foreground 60%"))
+        elif ready and width >= 70:
             left += say((f"  {ready.device} · {ready.model.precision}", "$foreground 60%"))
-        if ready and width >= 110:
+        if ready and ready.model.layers and width >= 110:
             info = ready.model
             left += say(
                 (
@@ -48,7 +50,9 @@ class TopBar(Widget):
         if session.ready is None:
             return say("")
         used, room = session.context_used, session.ready.context
-        share = used / room if room else 0.0
+        if not room:
+            return say((f"context {count(used)}", "$foreground 60%"))
+        share = used / room
         style = "$error" if share > 0.9 else "$warning" if share > 0.75 else "$foreground 60%"
         text = say((f"context {count(used)} of {count(room)}", style))
         if width >= 60:
@@ -155,6 +159,8 @@ class StatusBar(Widget):
         return parts
 
     def _path(self) -> Content:
+        if self.session.remote:
+            return say(("on a server", "$foreground 60%"))
         wanted = self.session.settings.options
         now = self.session.applied or wanted
         ahead = now != wanted and self.session.answering is not None

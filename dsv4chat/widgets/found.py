@@ -2,6 +2,8 @@
 
 import re
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.strip import Strip
 
 from dsv4chat.core.conversation import Turn
@@ -49,13 +51,14 @@ def find_in_rows(texts: list[str], needle: str) -> list[list[Span]]:
     return found
 
 
-def highlight(strip: Strip, spans: list[tuple[int, int]], style, shift: int) -> Strip:
+def highlight(strip: Strip, spans: list[tuple[int, int]], style: Style, shift: int) -> Strip:
     """Give characters of a line another style; `shift` is the width of the gutter."""
     for start, end in spans:
         first = strip.index_to_cell_position(start + shift)
         last = strip.index_to_cell_position(end + shift)
         before, chosen, after = strip.crop(0, first), strip.crop(first, last), strip.crop(last)
-        strip = Strip.join([before, chosen.apply_style(style), after])
+        marked = Strip([Segment(s.text, (s.style or Style()) + style) for s in chosen])
+        strip = Strip.join([before, marked, after])
     return strip
 
 
