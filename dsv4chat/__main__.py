@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING
 
 from dsv4chat import cli
 from dsv4chat.core import places
 from dsv4chat.core.config import Config, read_config
 from dsv4chat.core.text import clean
+
+if TYPE_CHECKING:
+    from dsv4chat.core.backend import Backend
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +36,9 @@ def _chat_or_answer(arguments: list[str]) -> int:
     request = cli.parse(arguments, config)
     if request.prompt is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise cli.UsageError("the chat needs a terminal; use -p TEXT in scripts and pipes")
-    model, problem = cli.find_model(request.model)
+    model, problem = (request.model or "", "")
+    if not request.remote:
+        model, problem = cli.find_model(request.model)
     if problem:
         _say(problem)
         return 1
@@ -43,15 +49,26 @@ def _chat_or_answer(arguments: list[str]) -> int:
     from dsv4chat.oneshot import answer_once
 
     prompt = cli.read_prompt(request.prompt)
-    return answer_once(prompt, request, model, system=config.system)
+    return answer_once(_backend(request), prompt, request, model, system=config.system)
+
+
+def _backend(request: cli.Request) -> "Backend":
+    """The engine, or the server that the command line names."""
+    if request.remote:
+        from dsv4chat.remote.client import RemoteClient
+
+        return RemoteClient(request.remote, places.api_key())
+    from dsv4chat.core.engine_client import EngineClient
+
+    return EngineClient()
 
 
 def _open_chat(request: cli.Request, model: str, config: Config) -> int:
     from dsv4chat.app import ChatApp
-    from dsv4chat.core.engine_client import EngineClient
     from dsv4chat.core.session import ChatSession
 
-    session = ChatSession(EngineClient(), request.settings, model, system=config.system)
+    session = ChatSession(_backend(request), request.settings, model, system=config.system)
+    session.remote = request.remote
     app = ChatApp(session, config, resume=request.resume)
     return app.run() or 0
 

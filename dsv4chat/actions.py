@@ -18,8 +18,6 @@ from dsv4chat.core.text import one_line
 if TYPE_CHECKING:
     from dsv4chat.app import ChatApp
 
-CYCLES = {"gsa": GSA_MODES, "effort": EFFORTS}
-
 
 class ChatActions:
     """Mixed into the app. Nothing here draws; screens hear of changes through the session."""
@@ -30,10 +28,10 @@ class ChatActions:
         """esc: stop what runs; else leave editing; else move to the transcript."""
         queued = self.session.queued
         if self.session.stop():
-            if queued is not None:
+            if queued is not None and queued.role == "user":
                 self.chat.restore_text(queued.text)
             return
-        if not self.chat.leave_editing():
+        if not self.chat.leave_editing() and not self.chat.end_finding():
             self.action_focus_switch()
 
     def action_regenerate(self: "ChatApp") -> None:
@@ -91,7 +89,8 @@ class ChatActions:
         if text is None:
             self.chat.prefill("/system ")
             return
-        self.session.set_system(text)
+        self.session.conversation.system = text
+        self.session.listener("path")
         self.tell(
             "System prompt set; it holds from the next message on."
             if text
@@ -113,6 +112,10 @@ class ChatActions:
         now = values.index(self.session.settings.gsa)
         self.action_set_value("gsa", name or values[(now + 1) % len(values)])
 
+    def action_effort(self: "ChatApp", name: str = "") -> None:
+        now = EFFORTS.index(self.session.settings.effort)
+        self.action_set_value("effort", name or EFFORTS[(now + 1) % len(EFFORTS)])
+
     def action_taps(self: "ChatApp", name: str = "") -> None:
         self.action_set_value("taps", name or ("off" if self.session.settings.taps else "on"))
 
@@ -122,6 +125,9 @@ class ChatActions:
             self.chat.prefill(f"/{name.replace('_', '-')} ")
             return
         if self.refuse_in_replay():
+            return
+        if self.session.remote and name in ("router", "gsa"):
+            self.tell(f"{name} is the local engine's: a server decides by itself.", "warning")
             return
         try:
             self.session.set_value(name, value)
@@ -163,7 +169,7 @@ class ChatActions:
         self.set_cursor(None)
 
     def action_layer(self: "ChatApp", step: int) -> None:
-        layers = self.session.ready.model.layers if self.session.ready else 1
+        layers = max(self.session.ready.model.layers if self.session.ready else 1, 1)
         self.layer = (self.layer + step) % layers
         self.session.listener("telemetry")
 

@@ -17,6 +17,7 @@ from textual.content import Content
 from dsv4chat.actions import ChatActions
 from dsv4chat.branch_actions import BranchActions
 from dsv4chat.chat_actions import ConversationActions
+from dsv4chat.compare_actions import CompareActions
 from dsv4chat.core import places
 from dsv4chat.core.clipboard import copy_text
 from dsv4chat.core.commands import COMMANDS
@@ -82,7 +83,9 @@ def _typed(key: str) -> bool:
     return key == "escape" or key.endswith(("bracket", "space")) or len(key) == 1
 
 
-class ChatApp(ChatActions, ConversationActions, BranchActions, InstrumentActions, App[int]):
+class ChatApp(
+    ChatActions, ConversationActions, BranchActions, InstrumentActions, CompareActions, App[int]
+):
     """One window, one session, one engine."""
 
     CSS_PATH = "app.tcss"
@@ -111,6 +114,7 @@ class ChatApp(ChatActions, ConversationActions, BranchActions, InstrumentActions
         self.chat = ChatScreen(session, self.config.problems)
         self._changes: set[Change] = set()
         self._told = 0
+        self.frozen = ""  # the turn at whose first bad token the panels were held
 
     async def on_mount(self) -> None:
         self.session.listener = self._changes.add
@@ -145,10 +149,12 @@ class ChatApp(ChatActions, ConversationActions, BranchActions, InstrumentActions
         for notice in self.session.notices[self._told :]:
             self.tell(notice, "warning")
         self._told = len(self.session.notices)
+        if "notice" in changes:
+            self.freeze_panels()
         if not changes and not moving:
             return
         self.chat.show_changes(changes)
-        if isinstance(self.screen, DebugScreen):
+        if self.screen is not self.chat and hasattr(self.screen, "show_changes"):
             self.screen.show_changes(changes)
 
     @property

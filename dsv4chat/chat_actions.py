@@ -4,7 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsv4chat.core.conversation import Turn
 from dsv4chat.core.database import StoreError
+from dsv4chat.core.mending import mends, show_path
 from dsv4chat.core.text import one_line
 
 if TYPE_CHECKING:
@@ -94,6 +96,54 @@ class ConversationActions:
             self.session.new_conversation()
             self.chat.begin("")
             self.set_cursor(None)
+
+    # ---- finding --------------------------------------------------------------------------------
+
+    def action_find(self: "ChatApp", text: str = "") -> None:
+        """Look for a text in the chat; without one: the next match, or ask for it."""
+        if text:
+            self.chat.find(text)
+        elif self.chat.transcript.needle:
+            self.action_find_next(1)
+        else:
+            self.chat.prefill("/find ")
+
+    def action_find_next(self: "ChatApp", step: int) -> None:
+        self.chat.step_match(step)
+
+    # ---- a conversation that the engine refuses -------------------------------------------------
+
+    def action_mend(self: "ChatApp") -> None:
+        from dsv4chat.screens.mend import EDIT, MendScreen
+
+        refusal, path = self.session.refusal, self.session.conversation.path
+        turn = next((turn for turn in path if refusal and turn.id == refusal.turn_id), None)
+        if turn is None or refusal is None:
+            self.tell("There is nothing to mend: the model has refused no message here.")
+            return
+        choices = mends(path, turn)
+
+        def chosen(number: int | None) -> None:
+            if number == EDIT:
+                self.chat.edit_refused(turn)
+            elif number is not None:
+                self.apply_mend(choices[number].path)
+
+        self.push_screen(MendScreen(refusal.reason, choices), chosen)
+
+    def apply_mend(self: "ChatApp", path: list[Turn]) -> None:
+        """Show the mended branch and have it answered, where an answer is due."""
+        if self.refuse_while_busy():
+            return
+        conversation = self.session.conversation
+        show_path(conversation, path)
+        self.session.refusal = None
+        self.set_cursor(None)
+        self.session.listener("path")
+        asked = conversation.last_asked()
+        if asked is not None and asked.id == conversation.leaf and self.session.phase != "dead":
+            self.session.regenerate()
+            self.chat.transcript.follow()
 
     # ---- files ----------------------------------------------------------------------------------
 

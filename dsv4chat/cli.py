@@ -4,6 +4,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dsv4chat import __version__
 from dsv4chat.core import places
@@ -31,6 +32,7 @@ class Request:
     prompt: str | None  # None: open the chat
     json: bool
     resume: bool = False
+    remote: str = ""  # URL of a server, up to and including /v1
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -46,6 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dsv4chat {__version__}")
     parser.add_argument("--model", metavar="DIR", help="checkpoint folder (default: demo model)")
+    parser.add_argument(
+        "--remote", metavar="URL", default="",
+        help="chat with an OpenAI-compatible server; --model then names one of its models",
+    )  # fmt: skip
     parser.add_argument(
         "-p", "--prompt", nargs="?", const="", metavar="TEXT",
         help="print one answer and end; piped input is added below TEXT",
@@ -92,8 +98,26 @@ def parse(arguments: list[str], config: Config) -> Request:
         raise UsageError("--json needs -p TEXT")
     if found["resume"] and found["prompt"] is not None:
         raise UsageError("--continue opens the chat; it does not go with -p")
-    model = found["model"] or config.model or None
-    return Request(settings, model, found["prompt"], found["json"], found["resume"])
+    remote = server_url(found["remote"]) if found["remote"] else ""
+    model = found["model"] or (None if remote else config.model) or None
+    return Request(settings, model, found["prompt"], found["json"], found["resume"], remote)
+
+
+def server_url(text: str) -> str:
+    """The base of a server's API: a URL without a path gets /v1.
+
+    Raises:
+        UsageError: not an http or https URL.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"--remote needs a URL such as http://localhost:8000/v1, not {text!r}")
+    path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
+    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def parse_replay(arguments: list[str]) -> Path:

@@ -21,6 +21,13 @@ LOG_LINES = 200
 class InstrumentActions:
     """Mixed into the app."""
 
+    def freeze_panels(self: "ChatApp") -> None:
+        """Hold the panels, once, at the first token that is not finite."""
+        turn = self.session.conversation.last("assistant")
+        if turn is not None and turn.bad_token is not None and turn.id != self.frozen:
+            self.frozen = turn.id
+            self.set_cursor(turn.bad_token[0])
+
     def action_dump(self: "ChatApp", target: str = "") -> None:
         if self.session.conversation.last("assistant") is None:
             self.tell("There is no answer to dump yet.")
@@ -69,6 +76,9 @@ class InstrumentActions:
         for answer in conversation.turns.values():
             if answer.token_ids and (found := await self._records_of(answer)).tokens:
                 records[answer.id] = found
+        for turn_id in list(session.records.probes()):
+            if turn_id.partition("@")[0] in conversation.turns:
+                records[turn_id] = copy_records(session.records.get(turn_id))
         return Bundle(manifest, conversation, records)
 
     async def _prompt_ids(self: "ChatApp", turn: Turn) -> list[int]:

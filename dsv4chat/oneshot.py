@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from dsv4chat.cli import Request
 from dsv4chat.core.backend import Backend, EngineLost, EngineStuck
-from dsv4chat.core.engine_client import EngineClient
 from dsv4chat.core.text import clean
 from engine.protocol import (
     Cancel,
@@ -32,13 +31,15 @@ GIVE_UP_S = 60.0
 EXIT_STATUS = {"stop": 0, "length": 0, "cancelled": INTERRUPTED, "fault": 1, "context": 1}
 
 
-def answer_once(prompt: str, request: Request, model: str, *, system: str = "") -> int:
+def answer_once(
+    backend: Backend, prompt: str, request: Request, model: str, *, system: str = ""
+) -> int:
     """Load, answer, print; returns the exit status."""
     writer = JsonWriter() if request.json else TextWriter()
     messages = [ChatMessage(role="system", content=system)] if system else []
     messages.append(ChatMessage(role="user", content=prompt))
     try:
-        return asyncio.run(_OneAnswer(EngineClient(), writer, request, messages, model).run())
+        return asyncio.run(_OneAnswer(backend, writer, request, messages, model).run())
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -274,8 +274,10 @@ class OptionsApplied(msgspec.Struct, tag=True):
 
 class Finished(msgspec.Struct, tag=True):
     """An answer ended. Sent exactly once per accepted request. `message` explains fault and
-    context. With `unclosed_thinking` the model stopped without closing its reasoning: the thinking
-    text is the answer."""
+    context; `at` is the index of the message for which a conversation was refused. With
+    `unclosed_thinking` the model stopped without closing its reasoning: the thinking text is the
+    answer. `step_ms`: p50, p90, p99 of the time between tokens, where they are made; empty below
+    two tokens. `graph_tokens`: how many of them replayed a captured graph."""
 
     request: int
     reason: StopReason
@@ -291,6 +293,9 @@ class Finished(msgspec.Struct, tag=True):
     warnings: list[str] = []
     unclosed_thinking: bool = False
     telemetry_dropped: int = 0
+    at: int | None = None
+    step_ms: tuple[float, ...] = ()
+    graph_tokens: int = 0
 
 
 class Fault(msgspec.Struct, tag=True):

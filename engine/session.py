@@ -59,6 +59,9 @@ class _Answer:
     tokens: list[Token] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
     flushed: float = 0.0
+    step_ms: list[float] = field(default_factory=list)
+    last_token: float = 0.0
+    graph_tokens: int = 0
 
 
 class Session:
@@ -101,7 +104,8 @@ class Session:
             answer = self._prepare(command)
         except (EngineError, TextError) as error:
             reason: StopReason = "context" if isinstance(error, ContextError) else "fault"
-            self._emit(Finished(command.request, reason, message=str(error)))
+            at = getattr(error, "index", None)
+            self._emit(Finished(command.request, reason, message=str(error), at=at))
             return
         reason, message = "fault", ""
         try:
@@ -211,8 +215,14 @@ class Session:
         index = answer.count
         answer.count += 1
         self.progress += 1
+        now = time.monotonic()
         if not answer.first_token:
-            answer.first_token = time.monotonic()
+            answer.first_token = now
+        else:
+            answer.step_ms.append(1e3 * (now - answer.last_token))
+        answer.last_token = now
+        graphs = self.runner.graphs
+        answer.graph_tokens += graphs is not None and graphs.holds(result.options)
         forced = index < len(answer.command.forced_ids)
         answer.tokens.append(self._token(index, result, forced))
         answer.deltas += answer.parser.feed([result.token_id])
@@ -277,6 +287,8 @@ class Session:
                 warnings=final.warnings,
                 unclosed_thinking=final.unclosed_thinking,
                 telemetry_dropped=self._take_dropped(),
+                step_ms=_percentiles(answer.step_ms),
+                graph_tokens=answer.graph_tokens,
             )
         )
 
@@ -285,6 +297,13 @@ class Session:
         graphs = self.runner.graphs
         while graphs is not None and graphs.notes:
             self._emit(Fault(graphs.notes.pop(0)))
+
+
+def _percentiles(values: list[float]) -> tuple[float, ...]:
+    """p50, p90, p99 by nearest rank; none of nothing."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return tuple(ordered[round(share * last)] for share in (0.5, 0.9, 0.99)) if ordered else ()
 
 
 def _common_length(a: list[int], b: list[int]) -> int:

@@ -23,7 +23,8 @@ from engine.protocol import (
     ToolCall,
 )
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+NAMES = {"user": "you", "tool": "tool result", "system": "system"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,14 @@ class Turn:
     ends: list[int] = field(default_factory=list)  # end of the token's text in its channel's text
     marks: list[OptionMark] = field(default_factory=list)
     forced: list[Forced] = field(default_factory=list)
+    bad_token: tuple[int, int] | None = None  # first one that is not finite, and its first layer
+    rerun_of: str = ""  # the answer this one repeats under other settings
     finish: StopReason | None = None
     finished: Finished | None = None
     note: str = ""  # what went wrong, in words
     thinking_s: float = 0.0
     tool_calls: list[ToolCall] = field(default_factory=list)
+    tool_call_id: str = ""  # of a tool result: the call that it answers
 
     @property
     def done(self) -> bool:
@@ -264,8 +268,13 @@ class Conversation:
             stack.extend(reversed(self._children[at]))
         return found
 
-    def messages(self, until: Turn | None = None) -> list[ChatMessage]:
-        """The path as the encoder reads it, up to and including `until` (its parent chain if off
+    def last_asked(self) -> Turn | None:
+        """The last turn on the path that an answer can follow."""
+        asked = ("user", "tool")
+        return next((turn for turn in reversed(self.path) if turn.role in asked), None)
+
+    def spoken(self, until: Turn | None = None) -> list[Turn]:
+        """The turns that the encoder reads, up to and including `until` (its parent chain if off
         the path).
 
         An assistant turn that produced nothing is left out.
@@ -273,20 +282,24 @@ class Conversation:
         at = until.id if until else self.leaf
         chain: list[Turn] = []
         while at is not None:
-            chain.append(self.turns[at])
-            at = self.turns[at].parent
+            turn = self.turns[at]
+            if turn.role != "assistant" or turn.text or turn.reasoning or turn.tool_calls:
+                chain.append(turn)
+            at = turn.parent
+        return chain[::-1]
+
+    def messages(self, until: Turn | None = None) -> list[ChatMessage]:
+        """`spoken` as messages, after the system prompt."""
         messages = [ChatMessage(role="system", content=self.system)] if self.system else []
-        for turn in reversed(chain):
-            if turn.role != "assistant":
-                messages.append(ChatMessage(role=turn.role, content=turn.text))
-            elif turn.token_ids:
-                messages.append(
-                    ChatMessage(
-                        role="assistant",
-                        content=turn.text,
-                        reasoning=turn.reasoning,
-                        tool_calls=list(turn.tool_calls),
-                        token_ids=list(turn.token_ids),
-                    )
+        for turn in self.spoken(until):
+            messages.append(
+                ChatMessage(
+                    role=turn.role,
+                    content=turn.text,
+                    reasoning=turn.reasoning,
+                    tool_calls=list(turn.tool_calls),
+                    tool_call_id=turn.tool_call_id,
+                    token_ids=list(turn.token_ids),
                 )
+            )
         return messages

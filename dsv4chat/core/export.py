@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from dsv4chat.core.conversation import Conversation, Turn
+from dsv4chat.core.conversation import NAMES, Conversation, Turn
 from dsv4chat.core.stored import ImportRefusedError, from_json, to_plain
 from dsv4chat.core.text import count, seconds
 
@@ -89,7 +89,7 @@ def to_markdown(conversation: Conversation) -> str:
 
 
 def _turn(conversation: Conversation, turn: Turn, numbers: dict[str | None, int]) -> list[str]:
-    who = "you" if turn.role == "user" else turn.model or turn.role
+    who = NAMES.get(turn.role) or turn.model or turn.role
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.created))
     siblings = conversation.siblings(turn)
     fork = ""

@@ -38,6 +38,11 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def api_key() -> str:
+    """The key for a server, or ""."""
+    return os.environ.get("DSV4CHAT_API_KEY") or os.environ.get("OPENAI_API_KEY") or ""
+
+
 def child_environment() -> dict[str, str]:
     """The environment of child processes.
 

@@ -39,6 +39,8 @@ class RecordStore:
 
     def open(self, turn_id: str, layout: TapLayout | None) -> None:
         """Begin a turn."""
+        if (before := self._turns.get(turn_id)) is not None:
+            self._size -= before.size
         self._turns[turn_id] = TurnRecords(layout)
         self.evicted_turns.discard(turn_id)
 
@@ -51,18 +53,23 @@ class RecordStore:
             self._grow(records, TOKEN_BYTES if token.top else 200)
         self._shrink(turn_id)
 
-    def add_payload(self, turn_id: str, index: int, payload: bytes) -> None:
-        """Keep one tap record; one of a wrong size is counted and left out."""
+    def add_payload(self, turn_id: str, index: int, payload: bytes) -> int:
+        """Keep one tap record; one of a wrong size is counted and left out.
+
+        Returns the first layer that is not finite, or -1.
+        """
         records = self._turns.get(turn_id)
         if records is None:
-            return
+            return -1
         if records.layout is None or len(payload) != 4 * records.layout.words:
             self.bad_records += 1
-            return
+            return -1
+        bad = int(TapRecord(records.layout, payload).scalar("first_bad_layer"))
         if index not in records.payloads:
             self._grow(records, len(payload) + 100)
         records.payloads[index] = payload
         self._shrink(turn_id)
+        return bad
 
     def put(self, turn_id: str, records: TurnRecords) -> None:
         """Take records that were read from disk."""
@@ -81,6 +88,10 @@ class RecordStore:
                 {n: payload for n, payload in source.payloads.items() if n < count},
             )
             self.put(turn_id, part)
+
+    def probes(self) -> list[str]:
+        """The ids under which an answer's tokens were run again (`TURN@HOW`)."""
+        return [turn_id for turn_id in self._turns if "@" in turn_id]
 
     def get(self, turn_id: str) -> TurnRecords | None:
         return self._turns.get(turn_id)

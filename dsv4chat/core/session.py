@@ -12,6 +12,7 @@ from typing import Literal
 
 from dsv4chat.core.backend import Backend, BackendEvent, EngineBack, EngineLost, EngineStuck
 from dsv4chat.core.conversation import Conversation, OptionMark, Turn
+from dsv4chat.core.mending import Refusal, take_refusal
 from dsv4chat.core.prompts import Prompts
 from dsv4chat.core.records import RecordStore
 from dsv4chat.core.settings import Settings
@@ -32,6 +33,7 @@ from engine.protocol import (
     Ready,
     SetOptions,
     StepOptions,
+    StopReason,
     Telemetry,
     Tokens,
 )
@@ -41,13 +43,11 @@ Change = Literal[
     "phase", "progress", "tokens", "telemetry", "path", "options", "finished", "notice", "stuck"
 ]
 Listener = Callable[[Change], None]
+FROZEN = "panels stay there: F2 looks inside, ctrl+g dumps, esc stops, F11 follows again"
 
 
 class ChatSession:
-    """One conversation with one engine. Methods change state at once.
-
-    The engine's answers follow as events.
-    """
+    """One conversation with one engine. The engine's answers follow as events."""
 
     def __init__(
         self, backend: Backend, settings: Settings, model: str, *, system: str = ""
@@ -67,11 +67,14 @@ class ChatSession:
         self.queued: Turn | None = None  # user turn waiting for the engine to become ready
         self.prefill: PrefillProgress | None = None
         self.stopping = False
+        self.refusal: Refusal | None = None  # the engine cannot take this conversation
         self.lost: EngineLost | None = None
         self.stuck: EngineStuck | None = None
         self.timing = Timing()
         self.notices: list[str] = []
         self.prompts = Prompts()
+        self.then: Callable[[], None] | None = None  # follows the answer unless it is stopped
+        self.remote = ""  # the URL of a server that answers instead of our engine
         self.replay = ""  # the name of a dump that stands in for an engine
         self.context_used = 0
         self._request = 0
@@ -97,10 +100,7 @@ class ChatSession:
             self._lose(EngineLost(f"the engine could not be started: {error}"))
 
     async def pump(self) -> None:
-        """Handle events for ever.
-
-        One that cannot be handled must not take the conversation down.
-        """
+        """Handle events for ever. One that cannot be handled does not end the conversation."""
         async for event in self.backend.events():
             try:
                 self.handle(event)
@@ -162,7 +162,10 @@ class ChatSession:
             case Tokens():
                 self._tokens(turn, event)
             case Telemetry():
-                self.records.add_payload(turn.id, event.index, event.payload)
+                bad = self.records.add_payload(turn.id, event.index, event.payload)
+                if bad >= 0 and turn.bad_token is None:
+                    turn.bad_token = event.index, bad
+                    self.notify(f"token {event.index} is not finite from layer {bad} on; {FROZEN}")
                 self.listener("telemetry")
             case Finished():
                 self._finished(turn, event)
@@ -192,14 +195,16 @@ class ChatSession:
             self.context_used = event.prompt_tokens + event.tokens
         for warning in event.warnings:
             self.notify(warning)
+        then = self.then
         self._end_answer(event.reason, event.message)
-        self.listener("finished")
+        self.refusal = take_refusal(self.conversation, turn, event)
+        self.listener("path" if self.refusal else "finished")
+        if then is not None and event.reason not in ("cancelled", "fault"):
+            then()
 
-    def _end_answer(
-        self, reason: Literal["stop", "length", "cancelled", "fault", "context"], note: str
-    ) -> None:
+    def _end_answer(self, reason: StopReason, note: str) -> None:
         """Close the running answer, if there is one. What it has said stays."""
-        turn, self.answering = self.answering, None
+        turn, self.answering, self.then = self.answering, None, None
         self.stopping, self.prefill = False, None
         self.timing.ended_at = self.timing.ended_at or self.timing.last_token_at
         if self.phase in ("prefill", "answering"):
@@ -239,8 +244,8 @@ class ChatSession:
         return turn
 
     def regenerate(self) -> bool:
-        """Answer the last user turn once more, as a sibling of the last answer."""
-        turn = self.conversation.last("user")
+        """Answer the last message once more, as a sibling of the last answer."""
+        turn = self.conversation.last_asked()
         if turn is None or self.busy:
             return False
         self.conversation.leaf = turn.id
@@ -269,7 +274,7 @@ class ChatSession:
         settings = turn.settings or self.settings
         self._request += 1
         self.answering, self.phase, self.stopping = turn, "prefill", False
-        self.timing, self.prefill = Timing(), None
+        self.timing, self.prefill, self.refusal = Timing(), None, None
         command = Generate(
             request=self._request,
             messages=messages,
@@ -293,7 +298,7 @@ class ChatSession:
         """Stop whatever runs, in any phase. False if nothing does."""
         if self.queued is not None:
             turn, self.queued = self.queued, None
-            if not self.conversation.children(turn.id):
+            if turn.role == "user" and not self.conversation.children(turn.id):
                 self.conversation.take_back(turn)
             self.listener("path")
             return True
@@ -330,16 +335,12 @@ class ChatSession:
         """Put another conversation on screen; False while an answer runs."""
         if self.busy:
             return False
-        self.conversation = conversation
+        self.conversation, self.refusal = conversation, None
         last = conversation.last("assistant")
         done = last.finished if last else None
         self.context_used = done.prompt_tokens + done.tokens if done else 0
         self.listener("path")
         return True
-
-    def set_system(self, text: str) -> None:
-        self.conversation.system = text
-        self.listener("path")
 
     def notify(self, message: str) -> None:
         """Keep a message for the user and tell the listener."""

@@ -8,11 +8,11 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from dsv4chat.core.conversation import Conversation, Turn
+from dsv4chat.core.conversation import Conversation, Role, Turn
 from dsv4chat.core.records import TurnRecords
 from engine.protocol import Token
 from engine.telemetry import TapLayout
@@ -60,7 +60,7 @@ def unpack_turn(
         turn = replace(_TURN.decode(body), text=text, reasoning=reasoning)
         _check_lists(turn)
     except ValueError:  # msgspec's errors are ValueErrors
-        known = role if role in ("system", "user", "assistant") else "user"
+        known = role if role in get_args(Role) else "user"
         turn = Turn(known, parent, id=turn_id, text=text, reasoning=reasoning)  # type: ignore[arg-type]
         turn.finish = "stop" if known == "assistant" else None
     if not turn.done:

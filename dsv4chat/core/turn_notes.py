@@ -1,4 +1,4 @@
-"""What the transcript says beside an answer: where switches changed and tokens were forced."""
+"""What the transcript says beside an answer: switches changed, tokens forced, numbers gone bad."""
 
 from dataclasses import dataclass
 
@@ -22,6 +22,9 @@ def turn_notes(turn: Turn) -> list[Note]:
             taken = quoted(turn.pieces[forced.index])
             text = f"token {forced.index} forced: {taken} instead of {quoted(forced.instead)}"
             notes.append(Note(forced.index, text))
+    if turn.bad_token is not None:
+        index, layer = turn.bad_token
+        notes.append(Note(index, f"token {index} is not finite from layer {layer} on"))
     return sorted(notes, key=lambda note: note.index)
 
 

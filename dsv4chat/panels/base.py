@@ -33,17 +33,22 @@ class Panel(Widget):
     def build(self, view: View, width: int, height: int) -> list[Content]:
         raise NotImplementedError
 
+    def without_record(self, view: View, width: int, height: int) -> list[Content]:
+        """What can be shown without a tap record; empty: why there is none."""
+        return []
+
     def render(self) -> Content:
         width, height = self.size.width, self.size.height
         view = self.view
         if view is None or width < 4:
             return say("")
-        if self.NEEDS_RECORD and view.record is None:
-            return say((view.why_empty, "$foreground 60%"))
+        bare = self.NEEDS_RECORD and view.record is None
         try:
-            lines = self.build(view, width, height)
+            lines = (self.without_record if bare else self.build)(view, width, height)
         except Exception as error:  # noqa: BLE001  a bad record must not end the chat
             return say((f"This panel could not read the record: {error!r}", "$warning"))
+        if bare and not lines:
+            return say((view.why_empty, "$foreground 60%"))
         return Content("\n").join(cut.truncate(width, ellipsis=True) for cut in lines[:height])
 
 
@@ -52,7 +57,7 @@ def token_parts(view: View) -> list[tuple[str, str]]:
     if view.turn is None:
         return []
     number = f"  {'' if view.live else '▸ '}token {view.index} "
-    token_id = f" id {view.token.id}" if view.token else ""
+    token_id = f" id {view.token.id}" if view.token and view.token.id >= 0 else ""
     return [
         (number, "$foreground 60%"),
         (quoted(view.turn.pieces[view.index], 14), "$accent"),

@@ -179,6 +179,6 @@ def _row(cell: Cell, stored: bool) -> Content:
         (f"{cell.live:>9.2e} {cell.saturated:>3} {cell.flushed:>3}", style),
     ]
     if stored:
-        text = f"{cell.stored:>9.1e}  {room:+.1f} bits" if room is not None else "     none"
+        text = f"{cell.stored:>9.1e}  {room:+.1f} b" if room is not None else "     none"
         parts.append((text, "$error" if room is not None and room < 0 else style))
     return say(*parts)

@@ -1,5 +1,6 @@
 """Kernels panel: which implementation every op got and why, the pace, and the engine's log."""
 
+import statistics
 import time
 
 from textual.content import Content
@@ -21,7 +22,7 @@ class KernelsPanel(Panel):
             return [
                 say(("The model is not loaded yet: the plan comes with it.", "$foreground 60%"))
             ]
-        head = [*_pace(view), *_engine(view)]
+        head = [*_pace(view), *_steps(view), *_engine(view)]
         log = view.session.backend.log_tail(4) if height >= 14 else ()
         rows = max(1, height - len(head) - len(log) - (1 if log else 0))
         lines = head + _plan(view, rows, width)
@@ -44,10 +45,13 @@ def _pace(view: View) -> list[Content]:
             (f"{p90:.1f}", "bold"),
             ("  p99 ", "$foreground 60%"),
             (f"{p99:.1f}", "bold"),
-            ("  on arrival", "$foreground 60%"),
+            ("  on arrival, newest run", "$foreground 60%"),
         )  # fmt: skip
     ]
     done = view.turn.finished if view.turn else None
+    first = done.ttft_ms / 1000 if done else timing.ttft_s
+    if first:
+        lines.append(say(("time to first token ", "$foreground 60%"), (seconds(first), "bold")))
     rate = done.tok_s if done else timing.tok_s
     info = view.info
     if info and info.bytes_per_token and rate:
@@ -59,6 +63,48 @@ def _pace(view: View) -> list[Content]:
             )  # fmt: skip
         )
     return lines
+
+
+def _steps(view: View) -> list[Content]:
+    """Step times as the engine measured them, graph state, and what taps cost."""
+    done = view.turn.finished if view.turn else None
+    if done is None or not done.step_ms:
+        return []
+    p50, p90, p99 = done.step_ms
+    figures = f"{p50:.1f}   p90 {p90:.1f}   p99 {p99:.1f}"
+    lines = [say(("in the engine   p50 ", "$foreground 60%"), (figures, ""))]
+    device = view.session.ready.device if view.session.ready else ""
+    if done.graph_tokens:
+        made = done.tokens - (view.turn.kept if view.turn else 0)
+        text = f"{done.graph_tokens} of {made} tokens replayed a CUDA graph"
+        lines.append(say(("graph ", "$foreground 60%"), (text, "")))
+    else:
+        why = "the CPU runs the step directly" if device.startswith("cpu") else "none was replayed"
+        lines.append(say((f"graph – {why}", "$foreground 60%")))
+    costs = tap_costs(view)
+    if len(costs) == 2:
+        share = costs[True] / costs[False] - 1
+        text = f"{share:+.1%}: {costs[True]:.1f} ms a token with, {costs[False]:.1f} without"
+        lines.append(say(("taps cost ", "$foreground 60%"), (text, "")))
+    else:
+        lines.append(say(("taps cost: answer once with taps on, once off (F7)", "$foreground 60%")))
+    return lines
+
+
+def tap_costs(view: View) -> dict[bool, float]:
+    """Median ms a token with taps and without, over this chat's answers on the path in view."""
+    if view.turn is None or view.turn.settings is None:
+        return {}
+    ours = view.turn.settings
+    found: dict[bool, list[float]] = {}
+    for turn in view.session.conversation.turns.values():
+        its, done = turn.settings, turn.finished
+        if its is None or done is None or not done.step_ms or turn.marks:
+            continue
+        same = (its.router, its.gsa, its.precision) == (ours.router, ours.gsa, ours.precision)
+        if same and turn.model == view.turn.model:
+            found.setdefault(its.taps, []).append(done.step_ms[0])
+    return {taps: statistics.median(times) for taps, times in found.items()}
 
 
 def _engine(view: View) -> list[Content]:

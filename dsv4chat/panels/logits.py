@@ -1,16 +1,23 @@
 """Logits panel: what the model would have said instead, and how sure it was."""
 
+import math
+
 from textual.content import Content
 
+from dsv4chat.core.settings import Settings
 from dsv4chat.core.text import quoted
 from dsv4chat.panels.base import Panel
+from dsv4chat.panels.served import served_lines
 from dsv4chat.panels.view import View, entropy_bits, probability
 from dsv4chat.widgets.safe import bar, say, spark
 
 
 class LogitsPanel(Panel):
     TITLE = "logits"
-    NOTE = "raw: before temperature, top-p, min-p"
+    NOTE = "raw: before temperature · drawn: after all cuts"
+
+    def without_record(self, view: View, width: int, height: int) -> list[Content]:
+        return served_lines(view, width, height) if view.session.remote else []
 
     def build(self, view: View, width: int, height: int) -> list[Content]:
         record = view.record
@@ -20,30 +27,70 @@ class LogitsPanel(Panel):
         kept = int(record.scalar("sampler_kept"))
         foot = _foot(view, logits, kept, width)
         rows = max(1, height - len(foot))
-        lines: list[Content] = []
+        settings = view.turn.settings if view.turn else None
+        drawn = drawn_shares(logits, kept, settings.temperature) if settings else []
+        head = f"{'':<17}{'':<{_cells(width)}}    raw   drawn   logit"
+        lines: list[Content] = [say((head, "$foreground 60%"))] if rows > 6 else []
         chosen = view.token.id if view.token else int(record.scalar("chosen_id"))
         for rank, (token_id, logit) in enumerate(zip(ids, logits, strict=True)):
             if rank == kept and len(lines) < rows:
-                lines.append(
-                    say((f"── sampler keeps {kept} ".ljust(width, "─"), "$foreground 60%"))
-                )
+                lines.append(_cut(kept, settings, width))
             if len(lines) >= rows:
                 break
-            lines.append(_row(view, rank, token_id, logit, token_id == chosen, width))
+            share = drawn[rank] if rank < len(drawn) else None
+            lines.append(_row(view, rank, token_id, logit, token_id == chosen, share, width))
         return lines + foot
 
 
-def _row(view: View, rank: int, token_id: int, logit: float, chosen: bool, width: int) -> Content:
+def drawn_shares(logits: list[float], kept: int, temperature: float) -> list[float]:
+    """What the sampler drew from: the kept ids at its temperature, together 1.
+
+    Empty where it kept more than were recorded. `logits`: best first, raw.
+    """
+    if not 0 < kept <= len(logits):
+        return []
+    if temperature == 0 or kept == 1:
+        return [1.0] + [0.0] * (kept - 1)
+    masses = [math.exp((logit - logits[0]) / temperature) for logit in logits[:kept]]
+    return [mass / sum(masses) for mass in masses]
+
+
+def _cells(width: int) -> int:
+    return max(4, min(40, width - 43))
+
+
+def _cut(kept: int, settings: Settings | None, width: int) -> Content:
+    """The line below the last token that the sampler kept, and what cut there."""
+    why = ""
+    if settings is not None:
+        greedy = settings.temperature == 0
+        parts = ["greedy" if greedy else f"T {settings.temperature:g}"]
+        parts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 and not greedy else []
+        parts += [f"min-p {settings.min_p:g}"] if settings.min_p > 0 and not greedy else []
+        why = f": {' '.join(parts)}"
+    return say((f"── sampler keeps {kept}{why} ".ljust(width, "─"), "$foreground 60%"))
+
+
+def _row(
+    view: View,
+    rank: int,
+    token_id: int,
+    logit: float,
+    chosen: bool,
+    drawn: float | None,
+    width: int,
+) -> Content:
     record = view.record
     assert record is not None
     share = probability(record, logit)
-    cells = max(4, min(40, width - 34))
+    cells = _cells(width)
     style = "$success" if chosen else "$primary"
     return say(
         (f"{rank + 1:>2} ", "$foreground 60%"),
         (f"{_piece(view, rank, token_id, 13):<13} ", "bold" if chosen else ""),
         (bar(share, cells), style),
         (f" {share:6.1%}", "bold" if chosen else ""),
+        (f" {drawn:7.1%}" if drawn is not None else "       –", ""),
         (f" {logit:7.2f}", "$foreground 60%"),
         (" ◀" if chosen else "", "$success"),
     )

@@ -5,6 +5,8 @@ from collections import Counter
 
 from textual.content import Content
 
+from dsv4chat.core.probing import agreement, path_record
+from dsv4chat.core.settings import ROUTERS
 from dsv4chat.panels.base import Panel
 from dsv4chat.panels.view import View, layer_kind
 from dsv4chat.widgets.safe import bar, say, spark
@@ -35,6 +37,7 @@ class RouterPanel(Panel):
         ]
         lines += _experts(view, width)
         lines.append(_margin(float(record["router_margin"][layer]), layer, view))
+        lines += _paths(view)
         if height >= len(lines) + 2:
             lines += _load(view, width)
         lines += _table(view, width, height - len(lines))
@@ -73,6 +76,42 @@ def _margin(margin: float, layer: int, view: View) -> Content:
         (text, "$warning" if close else ""),
         (" ~ near tie: kernels may differ here" if close else "", "$warning"),
     )
+
+
+def _paths(view: View) -> list[Content]:
+    """How the other paths routed this token, where they have been run on the same tokens."""
+    record, turn = view.record, view.turn
+    assert record is not None
+    lines = []
+    for router in ROUTERS if turn else ():
+        if turn is None or router == turn.routers[view.index]:
+            continue
+        other = path_record(view.session, turn, router, view.index)
+        if other is None:
+            continue
+        found = agreement(record, other)
+        layers = len(found.sets)
+        sets, orders = sum(found.sets), sum(found.orders)
+        swap = ""
+        if found.swapped is not None:
+            at, ours, theirs = found.swapped
+            swap = f"  L{at} {_ids(ours)}→{_ids(theirs)}"
+        lines.append(
+            say(
+                (f"{router:<11}", "bold"),
+                (f"set {sets}/{layers}", "$warning" if swap else "$success"),
+                (f"  order {orders}/{layers}  Δw {found.weight:.0e}", "$foreground 60%"),
+                (swap, "$warning"),
+            )
+        )
+    if not lines and not view.session.replay:
+        lines = [say(("other paths on these tokens: ", "$foreground 60%"), ("p", "bold $primary"),
+                     (" or /paths", "$foreground 60%"))]  # fmt: skip
+    return lines
+
+
+def _ids(experts: list[int]) -> str:
+    return ",".join(str(expert) for expert in experts)
 
 
 def _load(view: View, width: int) -> list[Content]:

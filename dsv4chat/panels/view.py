@@ -13,6 +13,7 @@ from engine.protocol import ModelInfo, Token
 from engine.telemetry import TapLayout, TapRecord
 
 HISTORY = 200
+ON_SERVER = "A server does not send what this panel shows: it needs the local engine."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def current_view(session: ChatSession, cursor: int | None, layer: int) -> View:
 
 
 def _nothing_yet(session: ChatSession) -> str:
+    if session.remote:
+        return ON_SERVER
     if session.ready is None:
         return "The model is not loaded yet."
     if not session.settings.taps:
@@ -80,6 +83,8 @@ def _nothing_yet(session: ChatSession) -> str:
 
 
 def _no_record(session: ChatSession, turn: Turn, records: TurnRecords | None) -> str:
+    if session.remote:
+        return ON_SERVER
     if records is None:
         return "The records of this answer were dropped to stay within the memory bound."
     if not session.settings.taps:

@@ -9,7 +9,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from dsv4chat.core.conversation import Conversation, Turn
+from dsv4chat.core.conversation import NAMES, Conversation, Turn
 from dsv4chat.core.text import one_line
 from dsv4chat.widgets.safe import say
 
@@ -51,8 +51,8 @@ class BranchScreen(ModalScreen[str | None]):
 
     def _row(self, turn: Turn, indent: str, on_path: bool) -> Content:
         sign = "● " if on_path else "○ "
-        path = f" by {turn.routers[0]}" if turn.routers else ""
-        who = "you" if turn.role == "user" else f"answer{path}"
+        path = f" by {turn.routers[0]}" if turn.routers and turn.token_ids[0] >= 0 else ""
+        who = NAMES.get(turn.role) or f"answer{path}"
         when = time.strftime("%H:%M", time.localtime(turn.created))
         return say(
             (indent, "$foreground 60%"),

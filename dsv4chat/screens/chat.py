@@ -12,7 +12,9 @@ from textual.widgets import Static
 from dsv4chat.core.attachments import AttachmentError, attach
 from dsv4chat.core.commands import SLASH, parse_slash
 from dsv4chat.core.conversation import Turn
+from dsv4chat.core.mending import edited
 from dsv4chat.core.session import Change, ChatSession
+from dsv4chat.core.text import one_line
 from dsv4chat.panels.column import PanelColumn
 from dsv4chat.panels.glance import glance
 from dsv4chat.panels.view import current_view
@@ -36,6 +38,8 @@ class ChatScreen(Screen):
         self.session = session
         self._notes = notes
         self._editing: Turn | None = None
+        self._mending: Turn | None = None
+        self._found = ""
         self._draft = ""
         self._drawable = False  # widgets are there
 
@@ -124,6 +128,11 @@ class ChatScreen(Screen):
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
+        if self._mending is not None:
+            turn = self._mending
+            self.leave_editing()
+            self.app.apply_mend(edited(self.session.conversation.path, turn, event.text))
+            return
         parsed = parse_slash(event.text)
         if isinstance(parsed, str):
             self.app.tell(parsed, "warning")
@@ -155,7 +164,7 @@ class ChatScreen(Screen):
     def _typed(self) -> None:
         """Grow with the text; offer slash commands; keep a draft."""
         composer = self.composer
-        self.app.history.draft("" if self._editing else composer.full_text())
+        self.app.history.draft("" if self._editing or self._mending else composer.full_text())
         lines = composer.wrapped_document.height
         room = max(1, min(MAX_COMPOSER_LINES, self.size.height // 3))
         composer.styles.height = max(1, min(lines, room)) + composer.gutter.height
@@ -189,18 +198,48 @@ class ChatScreen(Screen):
         self._title_composer()
         return True
 
+    def edit_refused(self, turn: Turn) -> None:
+        """Take a turn that the model cannot take into the composer."""
+        self._draft = self.composer.full_text()
+        self._mending = turn
+        self.restore_text(turn.text)
+        self._title_composer()
+
     def leave_editing(self) -> bool:
         """Give the draft back; False if nothing was being edited."""
-        if self._editing is None:
+        if self._editing is None and self._mending is None:
             return False
-        self._editing = None
+        self._editing = self._mending = None
         self.composer.set_text(self._draft)
+        self._title_composer()
+        return True
+
+    def find(self, text: str) -> None:
+        """Mark a text in the transcript; the composer's frame says which match is shown."""
+        self._found = one_line(text, 40)
+        if self.transcript.find(text):
+            self.transcript.focus()
+        else:
+            self.app.tell(f"{self._found} is not in this chat; /chats searches all of them.")
+            self.transcript.find("")
+        self._title_composer()
+
+    def step_match(self, step: int) -> None:
+        self.transcript.step_match(step)
+        self._title_composer()
+
+    def end_finding(self) -> bool:
+        """Take the marks away; False if nothing was looked for."""
+        if not self.transcript.needle:
+            return False
+        self.transcript.find("")
+        self.composer.focus()
         self._title_composer()
         return True
 
     def begin(self, draft: str) -> None:
         """Another conversation is on screen: write in it, from where it was left."""
-        self._editing = None
+        self._editing = self._mending = None
         self.restore_text(draft)
         self._title_composer()
         self.transcript.follow()
@@ -229,10 +268,19 @@ class ChatScreen(Screen):
 
     def _title_composer(self) -> None:
         composer = self.composer
-        self.set_class(self._editing is not None, "-editing")
+        self.set_class(self._editing is not None or self._mending is not None, "-editing")
+        if self._mending is not None:
+            composer.border_title = "mending what the model cannot take"
+            composer.border_subtitle = "enter keeps it as a new branch · esc leaves it as it was"
+            return
         if self._editing is not None:
             composer.border_title = "editing an earlier message"
             composer.border_subtitle = "enter sends it as a new branch · esc leaves it as it was"
+            return
+        if self.transcript.needle:
+            at, of = self.transcript.match_position
+            composer.border_title = say(f"find {self._found} · {at} of {of}")
+            composer.border_subtitle = "n next · N before · esc ends"
             return
         composer.border_title = "message"
         if self.transcript.has_focus:

@@ -7,6 +7,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from dsv4chat.core.commands import COMMANDS, key_name
+from dsv4chat.core.loops import find_loop
 from dsv4chat.core.session import ChatSession
 from dsv4chat.core.text import count, one_line, seconds, size
 from dsv4chat.widgets.safe import bar, columns, muted, say
@@ -30,9 +31,11 @@ class TopBar(Widget):
         ready = session.ready
         name = one_line(ready.model.name, 40) if ready else "no model yet"
         left = say(("dsv4chat", "bold $primary"), ("  ", ""), (name, "bold"))
-        if ready and width >= 70:
+        if session.remote and width >= 70:
+            left += say((f"  {one_line(session.remote, 60)}", "$foreground 60%"))
+        elif ready and width >= 70:
             left += say((f"  {ready.device} · {ready.model.precision}", "$foreground 60%"))
-        if ready and width >= 110:
+        if ready and ready.model.layers and width >= 110:
             info = ready.model
             left += say(
                 (
@@ -47,7 +50,9 @@ class TopBar(Widget):
         if session.ready is None:
             return say("")
         used, room = session.context_used, session.ready.context
-        share = used / room if room else 0.0
+        if not room:
+            return say((f"context {count(used)}", "$foreground 60%"))
+        share = used / room
         style = "$error" if share > 0.9 else "$warning" if share > 0.75 else "$foreground 60%"
         text = say((f"context {count(used)} of {count(room)}", style))
         if width >= 60:
@@ -102,6 +107,8 @@ class StatusBar(Widget):
             return self._answering()
         if session.replay:
             return say((f"▷ replay of {one_line(session.replay, 40)}", "$accent")), self._idle()
+        if session.refusal is not None:
+            return say(("✖ the model cannot take this chat", "bold $error")), ["/mend repairs it"]
         return say(("● ready", "$success")), self._idle()
 
     def _loading(self) -> tuple[Content, list[str]]:
@@ -129,9 +136,13 @@ class StatusBar(Widget):
     def _answering(self) -> tuple[Content, list[str]]:
         timing, turn = self.session.timing, self.session.answering
         word = "thinking" if turn and turn.reasoning and not turn.text else "answering"
+        if turn and turn.id not in self.session.conversation.turns:
+            word = "running the same tokens again"
         parts = [f"{count(timing.tokens)} tokens"]
         if timing.ttft_s is not None:
             parts.append(f"TTFT {seconds(timing.ttft_s)}")
+        if turn and (loop := find_loop(turn.token_ids)):
+            return say((f"⚠ in a loop: {loop} · esc stops", "bold $warning")), parts
         state = say((f"{spinner()} {word} · {timing.tok_s:.1f} tok/s", "$accent"))
         return state, parts
 
@@ -148,6 +159,8 @@ class StatusBar(Widget):
         return parts
 
     def _path(self) -> Content:
+        if self.session.remote:
+            return say(("on a server", "$foreground 60%"))
         wanted = self.session.settings.options
         now = self.session.applied or wanted
         ahead = now != wanted and self.session.answering is not None
@@ -160,6 +173,8 @@ class StatusBar(Widget):
             parts.append((f" → {wanted.gsa}", "$warning"))
         if self.size.width >= 80:
             parts += [("  taps ", "$foreground 60%"), ("on" if wanted.taps else "off", "bold")]
+            effort = self.session.settings.effort
+            parts += [("  effort ", "$foreground 60%"), (effort, "bold")]
         return say(*parts)
 
 

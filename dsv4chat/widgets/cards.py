@@ -15,6 +15,12 @@ DEMO_NOTE = (
 )
 
 
+SERVER_NOTE = (
+    "A server answers here. The logits panel shows what it sends; the panels of the layers and the "
+    "switches of router and gsa need the local engine."
+)
+
+
 class Welcome(Widget):
     """Load progress while the engine starts; what the model is, and first steps, after that."""
 
@@ -41,7 +47,12 @@ class Welcome(Widget):
 
     def _loading(self) -> list[Content]:
         session, progress = self.session, self.session.load_progress
-        lines = [say(("loading ", "$foreground 60%"), (one_line(session.model, 120), "bold"))]
+        lines = [
+            say(
+                ("loading ", "$foreground 60%"),
+                (one_line(session.model or session.remote, 120), "bold"),
+            )
+        ]
         for stage in session.load_log[:-1]:
             lines.append(say(("✓ ", "$success"), (one_line(stage, 60), "$foreground 60%")))
         if progress is None:
@@ -76,6 +87,12 @@ class Welcome(Widget):
         ready = self.session.ready
         assert ready is not None
         info = ready.model
+        if self.session.remote:
+            return [
+                say((one_line(info.name, 60), "bold"), (f" on {one_line(info.path, 80)}", "")),
+                say((SERVER_NOTE, "$foreground 60%")),
+                *_first_keys(),
+            ]
         shape = f"{info.layers} layers, {info.top_k} of {info.experts} experts a token"
         lines = [
             say((one_line(info.name, 60), "bold"), (f" on {ready.device}", "$foreground 60%")),
@@ -84,22 +101,27 @@ class Welcome(Widget):
         ]
         if info.is_demo:
             lines += [say(""), say((DEMO_NOTE, ""))]
-        keys = (
-            ("enter", "send", "ctrl+j", "new line"),
-            ("F2", "look inside", "F1", "all keys"),
-            ("F5", "router path", "/", "commands"),
-        )
-        lines.append(say(""))
-        for key, text, key2, text2 in keys:
-            lines.append(
-                say(
-                    (f"{key:>7}", "bold $primary"),
-                    f"  {text:<14}",
-                    (f"{key2:>7}", "bold $primary"),
-                    f"  {text2}",
-                )
+        return lines + _first_keys()
+
+
+def _first_keys() -> list[Content]:
+    """The keys to begin with."""
+    keys = (
+        ("enter", "send", "ctrl+j", "new line"),
+        ("F2", "look inside", "F1", "all keys"),
+        ("F5", "router path", "/", "commands"),
+    )
+    lines = [say("")]
+    for key, text, key2, text2 in keys:
+        lines.append(
+            say(
+                (f"{key:>7}", "bold $primary"),
+                f"  {text:<14}",
+                (f"{key2:>7}", "bold $primary"),
+                f"  {text2}",
             )
-        return lines
+        )
+    return lines
 
 
 class EngineCard(Widget):

@@ -23,6 +23,7 @@ class Look:
     thinking: Style
     mark: Style
     cursor: Style
+    found: Style
     warning: Style
     keyword: Style
     string: Style

@@ -15,6 +15,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from dsv4chat.core.session import ChatSession
+from dsv4chat.widgets.found import Span, find_in_rows, highlight, may_hold, needle_of
 from dsv4chat.widgets.look import COMPONENTS, Look, read_look
 from dsv4chat.widgets.turn_view import Frame, Row, TurnView
 
@@ -46,6 +47,10 @@ class Transcript(ScrollView, can_focus=True):
         self._tops: list[int] = []
         self._stale: set[str] = set()  # turns whose rows are missing or out of date
         self._first = ""  # the turn that begins the path
+        self.needle = ""  # what is looked for
+        self._found: dict[str, list[list[Span]]] = {}
+        self._match = 0
+        self._refused = ""  # the turn that the engine cannot take
         self._look: Look | None = None
 
     # ---- keeping up -----------------------------------------------------------------------------
@@ -58,7 +63,13 @@ class Transcript(ScrollView, can_focus=True):
             self._first, self.following = self._path[0].turn.id, True
             self._views = {view.turn.id: view for view in self._path}
         self._stale = {view.turn.id for view in self._path if not view.rows}
+        refusal = self.session.refusal
+        before, self._refused = self._refused, refusal.turn_id if refusal else ""
+        if before != self._refused:
+            self._stale |= {view.turn.id for view in self._path} & {before, self._refused}
         self.refresh_tail()
+        if self._refused and before != self._refused:
+            self.show_end_of(self._refused)
 
     def redraw_all(self) -> None:
         """Width, theme or folding changed: no drawn line is valid any more."""
@@ -89,11 +100,21 @@ class Transcript(ScrollView, can_focus=True):
                 if line is not None:
                     self.scroll_to_region(Region(0, top + line, 1, 1), animate=False)
 
+    def show_end_of(self, turn_id: str) -> None:
+        """Bring the last lines of a turn on screen."""
+        for view, top in zip(self._path, self._tops, strict=True):
+            if view.turn.id == turn_id:
+                if self.virtual_size.height - top <= self.size.height:
+                    return self.follow()
+                line = top + view.height(self._text_width, self.unfold) - 4
+                self.following = False
+                self.scroll_to_region(Region(0, max(line, 0), 1, 4), animate=False)
+
     def _frame(self, view: TurnView) -> Frame:
         if self._look is None:
             self._look = read_look(self)
         turn, session = view.turn, self.session
-        siblings = session.conversation.siblings(turn)
+        ids = [other.id for other in session.conversation.siblings(turn)]  # less what went
         cursor = self.cursor[1] if self.cursor and self.cursor[0] == turn.id else None
         return Frame(
             console=self.app.console,
@@ -103,8 +124,9 @@ class Transcript(ScrollView, can_focus=True):
             unfold=self.unfold,
             live=turn is session.answering,
             waiting=self.waiting,
+            refusal=session.refusal.reason if turn.id == self._refused and session.refusal else "",
             cursor=cursor,
-            branch=(siblings.index(turn) + 1, len(siblings)),
+            branch=(ids.index(turn.id) + 1 if turn.id in ids else 1, len(ids)),
         )
 
     @property
@@ -115,6 +137,9 @@ class Transcript(ScrollView, can_focus=True):
         if self.size.width > GUTTER:
             view.draw(self._frame(view))
             self._stale.discard(view.turn.id)
+            if self.needle:
+                texts = ["".join(segment.text for segment in row.line) for row in view.rows]
+                self._found[view.turn.id] = find_in_rows(texts, self.needle)
 
     def _place(self) -> None:
         """Draw what is on screen or near it, and put every turn in its place.
@@ -171,6 +196,63 @@ class Transcript(ScrollView, can_focus=True):
                 return max(0, min(top + min(anchor[1], last), self.max_scroll_y))
         return 0
 
+    # ---- finding --------------------------------------------------------------------------------
+
+    def find(self, text: str) -> int:
+        """Mark every place of `text` and show the last one; returns how many. "" ends it."""
+        self.needle, self._found = needle_of(text), {}
+        holders = [view for view in self._path if self.needle and may_hold(view.turn, self.needle)]
+        if holders and not self.unfold:
+            folded = any(self.needle in needle_of(view.turn.reasoning) for view in holders)
+            self.unfold = folded or any(view.folds for view in holders)
+            self._stale |= {view.turn.id for view in self._path if self.unfold}
+        for view in holders:
+            self._draw(view)
+        self._place()
+        self._match = len(self._matches()) - 1
+        self.step_match(0)
+        return len(self._matches())
+
+    def step_match(self, step: int) -> None:
+        """Show the next match; after the last comes the first."""
+        matches = self._matches()
+        if not matches:
+            return
+        self._match = (self._match + step) % len(matches)
+        turn_id, number = matches[self._match]
+        row = self._found[turn_id][number][0][0]
+        for view, top in zip(self._path, self._tops, strict=True):
+            if view.turn.id == turn_id:
+                self.following = False
+                at = max(0, min(top + row - self.size.height // 3, self.max_scroll_y))
+                self.scroll_to(y=at, animate=False, immediate=True, force=True)
+        self.refresh()
+
+    @property
+    def match_position(self) -> tuple[int, int]:
+        """Which match is shown, of how many."""
+        total = len(self._matches())
+        return min(self._match + 1, total), total
+
+    def _matches(self) -> list[tuple[str, int]]:
+        return [
+            (view.turn.id, number)
+            for view in self._path
+            for number in range(len(self._found.get(view.turn.id, ())))
+        ]
+
+    def _with_matches(self, strip: Strip, at: int, look: Look) -> Strip:
+        number = bisect_right(self._tops, at) - 1
+        if not self.needle or not 0 <= number < len(self._path):
+            return strip
+        turn_id, matches = self._path[number].turn.id, self._matches()
+        current = matches[self._match] if self._match < len(matches) else None
+        for match, spans in enumerate(self._found.get(turn_id, ())):
+            here = [(a, b) for row, a, b in spans if row == at - self._tops[number]]
+            style = look.cursor if (turn_id, match) == current else look.found
+            strip = highlight(strip, here, style, GUTTER)
+        return strip
+
     # ---- events ---------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
@@ -215,7 +297,7 @@ class Transcript(ScrollView, can_focus=True):
         look = self._look or read_look(self)
         sign = Segment(f"{row.sign:<{GUTTER}}", look.mark if row.sign else None)
         strip = Strip([sign, *row.line]).apply_style(base).crop_extend(0, width, base)
-        strip = self._selected(strip, at)
+        strip = self._selected(self._with_matches(strip, at, look), at)
         return strip.apply_offsets(0, at)
 
     def _row(self, at: int) -> Row | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.segment import Segment
 
-from dsv4chat.core.conversation import Turn
+from dsv4chat.core.conversation import NAMES, Turn
+from dsv4chat.core.loops import find_loop
 from dsv4chat.core.markdown_pieces import Piece, Splitter
 from dsv4chat.core.text import clean, count, one_line, seconds
 from dsv4chat.core.turn_notes import turn_notes
@@ -39,6 +40,7 @@ class Frame:
     unfold: bool = False
     live: bool = False
     waiting: str = ""
+    refusal: str = ""  # why the engine cannot take this turn
     cursor: int | None = None
     branch: tuple[int, int] = (1, 1)
 
@@ -69,9 +71,16 @@ class TurnView:
         if self.rows:
             return len(self.rows)
         turn = self.turn
-        text = turn.text[:MESSAGE_HEAD] if turn.role == "user" else turn.text
+        text = turn.text if turn.role == "assistant" else turn.text[:MESSAGE_HEAD]
         folded = turn.reasoning if unfold else turn.reasoning[:width]
         return 2 + sum(part.count("\n") + len(part) // width + 1 for part in (text, folded) if part)
+
+    @property
+    def folds(self) -> bool:
+        """Whether it is a message that may be shown by its beginning alone."""
+        text = self.turn.text
+        long = len(text) > MESSAGE_HEAD or text.count("\n") > MESSAGE_LINES
+        return self.turn.role != "assistant" and long
 
     def draw(self, frame: Frame) -> int:
         """Draw what has changed; returns the height."""
@@ -80,12 +89,16 @@ class TurnView:
         if key != self._key:
             self._key, self._drawn = key, []
         rows = [Row(self._title(frame))]
-        if self.turn.role == "user":
+        if self.turn.role != "assistant":
             rows += self._message(frame)
         else:
             rows += self._thinking(frame)
             rows += self._answer(frame)
             rows += self._ending(frame)
+        if frame.refusal:
+            text = f"✖ the model cannot take this: {clean(frame.refusal)}"
+            rows += [Row(line) for line in plain_lines(text, frame.width, frame.look.warning)]
+            rows.append(Row([Segment("/mend repairs it", frame.look.dim)]))
         rows.append(Row([]))
         self.rows = rows
         return len(rows)
@@ -95,9 +108,12 @@ class TurnView:
     def _title(self, frame: Frame) -> Line:
         turn, look = self.turn, frame.look
         when = time.strftime("%H:%M", time.localtime(turn.created))
-        name = "you" if turn.role == "user" else one_line(turn.model or frame.model, 40)
-        style = look.user if turn.role == "user" else look.model
-        parts = [when, *self._summary(frame)]
+        name = NAMES.get(turn.role) or one_line(turn.model or frame.model, 40)
+        style = look.model if turn.role == "assistant" else look.user
+        call = [f"of call {one_line(turn.tool_call_id, 30)}"] if turn.role == "tool" else []
+        parts = [when, *call, *self._summary(frame)]
+        if turn.rerun_of and turn.settings:
+            parts.insert(1, f"same seed, router {turn.settings.router}, gsa {turn.settings.gsa}")
         at, of = frame.branch
         if of > 1:
             parts.insert(0, f"‹ {at} of {of} ›")
@@ -106,13 +122,15 @@ class TurnView:
     def _summary(self, frame: Frame) -> list[str]:
         """What the answer was, once it has ended."""
         turn = self.turn
-        if turn.role == "user" or not turn.done:
+        if turn.role != "assistant" or not turn.done:
             return []
         parts = [f"{count(len(turn.token_ids))} tokens"] if turn.token_ids else []
         if turn.finished and turn.finished.tok_s and frame.width >= 60:
             parts.append(f"{turn.finished.tok_s:.1f} tok/s")
         if word := STOP_WORDS.get(turn.finish or "stop", ""):
             parts.append(word)
+        if loop := find_loop(turn.token_ids):
+            parts.append(f"in a loop: {loop}")
         return parts
 
     def _message(self, frame: Frame) -> list[Row]:

@@ -10,4 +10,8 @@ class TokenizerError(TextError):
 
 
 class ConversationError(TextError):
-    """A conversation that must not be encoded as it stands."""
+    """A conversation that must not be encoded as it stands. `index`: the message at fault."""
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index

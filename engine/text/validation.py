@@ -45,7 +45,7 @@ def validate(
 
 
 def _refuse(index: int, message: ChatMessage, fault: str) -> ConversationError:
-    return ConversationError(f"message {index + 1} ({message.role}): {fault}")
+    return ConversationError(f"message {index + 1} ({message.role}): {fault}", index)
 
 
 def _check_request(

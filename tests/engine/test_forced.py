@@ -59,3 +59,10 @@ def test_kept_tokens_are_not_reported_and_change_nothing(running, effort) -> Non
 def test_more_kept_than_forced_is_refused(running) -> None:
     done, events = ask(running, 9, forced_ids=[30], kept=2)
     assert done.reason == "fault" and "kept 2 of 1" in done.message and not tokens(events)
+
+
+def test_step_times_are_percentiles_of_what_was_made(running) -> None:
+    done, events = ask(running, 12)
+    assert len(done.step_ms) == 3 and 0 < done.step_ms[0] <= done.step_ms[1] <= done.step_ms[2]
+    assert done.graph_tokens == 0  # no graphs on a CPU
+    assert len(tokens(events)) == done.tokens

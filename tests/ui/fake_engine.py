@@ -65,7 +65,6 @@ class FakeEngine:
         self.switched = False
         blocks = (16, 8, 16, 8, 16, 8, 8, 16)
         self.layout = TapLayout(layers=args.layers, top_k=args.top_k, streams=4, blocks=blocks)
-        self.rng = random.Random(7)
 
     def send(self, event: p.Event) -> None:
         if self.hung.is_set():
@@ -156,6 +155,11 @@ class FakeEngine:
             self.send(p.PrefillProgress(command.request, done, prompt, 0))
             if self.cancelled.wait(pause):
                 return self.finish(command, "cancelled", prompt, 0, 0, started, None)
+        calls = {call.id for message in command.messages for call in message.tool_calls}
+        for at, message in enumerate(command.messages):
+            if message.role == "tool" and message.tool_call_id not in calls:
+                words = f"message {at + 1} (tool): no call has the id {message.tool_call_id!r}"
+                return self.send(p.Finished(command.request, "fault", message=words, at=at))
         self.busy = "decode"
         self.decode(command, ask, prompt, started)
 
@@ -180,6 +184,8 @@ class FakeEngine:
             pause = float(match[1])
         first_at = None
         forced = dict(enumerate(command.forced_ids))
+        if (match := re.search(r"!split (\d+)", ask)) and command.options.gsa == "checkpoint":
+            forced.setdefault(int(match[1]), 501)
         script = [
             (channel, f" word{forced[n] - 500}" if forced.get(n, 500) != 500 else text)
             for n, (channel, text) in enumerate(script)
@@ -193,7 +199,7 @@ class FakeEngine:
             if self.switched:
                 self.switched = False
                 self.send(p.OptionsApplied(self.options, command.request, index))
-            self.one_token(command, ask, index, channel, text)
+            self.one_token(command, ask, index, channel, text, forced.get(index, 500))
             first_at = first_at or time.monotonic()
             self.progress += 1
             time.sleep(pause)
@@ -213,18 +219,25 @@ class FakeEngine:
             os._exit(int(match[1]))
 
     def one_token(
-        self, command: p.Generate, ask: str, index: int, channel: p.Channel, text: str
+        self,
+        command: p.Generate,
+        ask: str,
+        index: int,
+        channel: p.Channel,
+        text: str,
+        token_id: int,
     ) -> None:
         saturated = 14 if "!saturate" in ask and index >= 3 else 0
-        share = 0.5 + 0.5 * math.sin(index) ** 2
+        share = 0.5 + 0.4 * math.sin(index) ** 2
+        if self.options.gsa == "checkpoint":
+            share -= 0.01 * (index % 8)
         others = (1 - share) / 19
         top = [
             (500 + n, math.log(share if n == 0 else max(others / n**0.5, 1e-9))) for n in range(20)
         ]
         pieces = [text, *(f" word{n}" for n in range(1, 20))]
         token = p.Token(
-            index, (command.forced_ids[index:] or [500])[0], text.replace("\n", "↵"),
-            math.log(share),
+            index, token_id, text.replace("\n", "↵"), math.log(share),
             self.options.router, self.options.gsa, gsa_max=0.0016, saturated=saturated,
             top=top if self.options.taps else [], pieces=pieces if self.options.taps else [],
             forced=index < len(command.forced_ids),
@@ -235,12 +248,12 @@ class FakeEngine:
             self.send(p.Telemetry(command.request, index, payload))
 
     def record(self, index: int, top: list[tuple[int, float]], saturated: int, bad: bool) -> bytes:
-        rng, layers = self.rng, self.args.layers
-        experts = [
-            expert
-            for _ in range(layers)
-            for expert in rng.sample(range(self.args.experts), self.args.top_k)
-        ]
+        rng, layers = random.Random(index), self.args.layers
+        chosen = [rng.sample(range(self.args.experts), self.args.top_k) for _ in range(layers)]
+        if self.options.router == "bf16":  # another set in layer 5, another order in layer 6
+            chosen[5][-1] = next(n for n in range(self.args.experts) if n not in chosen[5])
+            chosen[6][-2:] = chosen[6][:-3:-1]
+        experts = [expert for layer in chosen for expert in layer]
         share = [1.5 * 0.5**n for n in range(1, self.args.top_k + 1)]
         weights = [share[n % self.args.top_k] for n in range(layers * self.args.top_k)]
         live = [0.0008 * (1 + 0.8 * math.sin(n + index / 9)) for n in range(layers * len(SITES))]
@@ -281,7 +294,19 @@ class FakeEngine:
         self.busy = ""
         seed = 7 if command.sampling.seed is None else command.sampling.seed
         self.send(
-            p.Finished(command.request, reason, prompt, 0, tokens, thinking, ttft, rate, seed)
+            p.Finished(
+                command.request,
+                reason,
+                prompt,
+                0,
+                tokens,
+                thinking,
+                ttft,
+                rate,
+                seed,
+                step_ms=(2.2 if self.options.taps else 2.0, 3.0, 4.0),
+                graph_tokens=max(0, tokens - 1),
+            )  # fmt: skip
         )
 
 

@@ -123,3 +123,14 @@ async def test_kernels_panel_shows_the_plan_with_reasons(make_app):
         await sees(
             pilot, "nvfp4_linear", "first that supports cpu", "p50", "p99", "fake engine: started"
         )
+
+
+async def test_kernels_panel_says_what_taps_cost_and_what_was_replayed(make_app):
+    app = make_app()
+    async with app.run_test(size=(200, 60)) as pilot:
+        await answer(pilot, "!say alpha beta")
+        await sees(pilot, "p50 2.2   p90 3.0   p99 4.0", "1 of 2 tokens replayed a CUDA graph")
+        await sees(pilot, "taps cost: answer once with taps on, once off")
+        await send(pilot, "/taps off")
+        await answer(pilot, "!say alpha beta")
+        await sees(pilot, "taps cost +10.0%: 2.2 ms a token with, 2.0 without")
