@@ -94,7 +94,7 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
             of = "experts" if expert < len(held) else "shared expert"
             stored = build.reader.linear(f"{name}.{part}", shape, of)
             if to_nvfp4 and (build.precision == "nvfp4" or stored.format == "nvfp4"):
-                stack.put(expert, *build.nvfp4(f"{name}.{part}", stored))
+                stack.put(expert, *build.nvfp4(f"{name}.{part}", stored), half=half)
             elif stored.format == kind:
                 stack.put(expert, *_as_held(build, stored, is_half=part != "w2"), half=half)
             else:
