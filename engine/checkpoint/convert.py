@@ -4,6 +4,8 @@ MXFP4, and wider tensors that were once MXFP4, hold E2M1 codes times powers of t
 number. Anything else is rounded to the nearest NVFP4.
 """
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from kernels.formats import (
     unpack_nibbles,
 )
 
+Parts = Callable[[], Iterator[Tensor]]
 _TOP = 8  # exponent given to the largest block scale: 2^8 is the highest power of two in E4M3
 _LOWEST = -9  # 2^-9 is E4M3's smallest positive value
 _PROBE_ROWS = 8
@@ -57,15 +60,23 @@ def _with_exponents(packed: Tensor, exponent: Tensor, live: Tensor) -> Nvfp4Weig
 
 def exact_nvfp4(weight: Tensor) -> Nvfp4Weight | None:
     """fp32 [N, K] as NVFP4 if that loses nothing: every 16-block is E2M1 times a power of two."""
-    if weight.is_meta or not _is_exact(weight[:_PROBE_ROWS]) or not _is_exact(weight):
-        return None
-    blocks = weight.unflatten(-1, (-1, NVFP4_BLOCK))
-    exponent, live = _exponents(blocks)
+    return _exact([weight].__iter__)
+
+
+def _exact(parts: Parts) -> Nvfp4Weight | None:
+    made: list[tuple[Tensor, Tensor, Tensor]] = []
+    for weight in parts():
+        if weight.is_meta or not _is_exact(weight[:_PROBE_ROWS]) or not _is_exact(weight):
+            return None
+        blocks = weight.unflatten(-1, (-1, NVFP4_BLOCK))
+        exponent, live = _exponents(blocks)
+        codes = encode_e2m1(torch.ldexp(blocks, -exponent.unsqueeze(-1)))
+        made.append((pack_nibbles(codes.flatten(-2)), exponent, live))
+    packed, exponent, live = (torch.cat(part) for part in zip(*made, strict=True))
     held = exponent[live]
     if held.numel() and int(held.max() - held.min()) > _TOP - _LOWEST:
         return None
-    codes = encode_e2m1(torch.ldexp(blocks, -exponent.unsqueeze(-1)))
-    return _with_exponents(pack_nibbles(codes.flatten(-2)), exponent, live)
+    return _with_exponents(packed, exponent, live)
 
 
 def _exponents(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,5 +96,17 @@ def _is_exact(weight: Tensor) -> bool:
 
 def to_nvfp4(weight: Tensor) -> Nvfp4Weight:
     """[N, K] of any float dtype as NVFP4: exactly where possible, else the nearest."""
-    wide = weight.float()
-    return exact_nvfp4(wide) or quantise_nvfp4_weight(wide)
+    return parts_to_nvfp4(lambda: iter([weight.float()]))
+
+
+def parts_to_nvfp4(parts: Parts) -> Nvfp4Weight:
+    """The same of a matrix that comes in row blocks of fp32, asked for up to three times: a load
+    never holds all of it in fp32."""
+    exact = _exact(parts)
+    if exact is not None:
+        return exact
+    amax = torch.stack([part.abs().amax() for part in parts()]).amax()
+    made = [quantise_nvfp4_weight(part, amax) for part in parts()]
+    packed = torch.cat([part.packed for part in made])
+    scale = torch.cat([part.scale.view(torch.uint8) for part in made])
+    return Nvfp4Weight(packed, scale.view(torch.float8_e4m3fn), made[0].scale_2)

@@ -6,14 +6,14 @@ multiplier (architecture.md 8). Which format a linear is stored in is `formats.f
 say; this file reads the tensors and checks their values.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.checkpoint.census import ignored_as
-from engine.checkpoint.convert import mxfp4_as_nvfp4, to_nvfp4
+from engine.checkpoint.convert import mxfp4_as_nvfp4, parts_to_nvfp4
 from engine.checkpoint.files import TensorSource
 from engine.checkpoint.formats import FLOATS, Format, Layout, expect, find_layout
 from engine.checkpoint.headers import TensorInfo
@@ -26,6 +26,7 @@ from kernels.formats import (
     dequantise_nvfp4,
 )
 
+_BLOCK_NUMBERS = 1 << 18
 _ABOVE_ZERO = "a scale must be finite and above zero"
 _NOT_ZERO = "a block scale must be finite and, where its block holds numbers, above zero"
 _FINITE = "holds NaN or Inf"
@@ -52,6 +53,18 @@ class StoredLinear:
         decode = dequantise_mxfp4 if self.format == "mxfp4" else dequantise_fp8_block
         return decode(self.weight, self.scale)
 
+    def row_blocks(self) -> Iterator[Tensor]:
+        """The same of a float or FP8 weight, some rows at a time: [n, K] fp32 each."""
+        rows, columns = self.weight.shape
+        # Small enough for a CPU's caches, large enough for a GPU's launches.
+        most = _BLOCK_NUMBERS * (1 if self.weight.device.type == "cpu" else 64)
+        step = max(most // columns // FP8_TILE, 1) * FP8_TILE
+        for start in range(0, rows, step):
+            scale = self.scale
+            if scale is not None:
+                scale = scale[start // FP8_TILE : -(-(start + step) // FP8_TILE)]
+            yield StoredLinear(self.format, self.weight[start : start + step], scale).dequantise()
+
     def nvfp4(self) -> Nvfp4Weight:
         """The stored NVFP4 bytes."""
         assert self.scale is not None and self.global_scale is not None
@@ -65,7 +78,7 @@ def as_nvfp4(stored: StoredLinear) -> Nvfp4Weight:
     if stored.format == "mxfp4":
         assert stored.scale is not None
         return mxfp4_as_nvfp4(stored.weight, stored.scale)
-    return to_nvfp4(stored.dequantise())
+    return parts_to_nvfp4(stored.row_blocks)
 
 
 class WeightReader:

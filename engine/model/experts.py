@@ -45,6 +45,8 @@ class _Stack:
         if not self._tensors:
             for value in values:
                 shape = (self._halves * value.shape[0], *value.shape[1:]) if value.dim() else ()
+                if not value.dim() and self._halves > 1:
+                    shape = (self._halves,)
                 self._tensors.append(value.new_empty((self._count, *shape)))
         for tensor, value in zip(self._tensors, values, strict=True):
             # Bytes are moved, never numbers: a copy of E8M0 or E4M3 by value need not keep them.
@@ -53,6 +55,8 @@ class _Stack:
             target = tensor[expert]
             if value.dim():
                 target = target[half * value.shape[0] : (half + 1) * value.shape[0]]
+            elif self._halves > 1:
+                target = target[half]
             target.copy_(value)
 
     def tensors(self) -> list[Tensor]:
@@ -80,9 +84,8 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
     held = build.split.experts(config).held
     where = [f"{prefix}.experts.{expert}" for expert in held]
     where += [f"{prefix}.shared_experts"] * shared
-    w1, w3, w2 = (_Stack(len(where)) for _ in range(3))
-    both = _Stack(len(where), halves=2)
-    targets = ((w1, 0), (w3, 0), (w2, 0)) if to_nvfp4 else ((both, 0), (both, 1), (w2, 0))
+    w13, w2 = _Stack(len(where), halves=2), _Stack(len(where))
+    targets = ((w13, 0), (w13, 1), (w2, 0))
     gsa: list[list[Tensor | None]] = []
     for expert, name in enumerate(where):
         found: list[Tensor | None] = []
@@ -91,7 +94,7 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
             of = "experts" if expert < len(held) else "shared expert"
             stored = build.reader.linear(f"{name}.{part}", shape, of)
             if to_nvfp4 and (build.precision == "nvfp4" or stored.format == "nvfp4"):
-                stack.put(expert, *build.nvfp4(f"{name}.{part}", stored))
+                stack.put(expert, *build.nvfp4(f"{name}.{part}", stored), half=half)
             elif stored.format == kind:
                 stack.put(expert, *_as_held(build, stored, is_half=part != "w2"), half=half)
             else:
@@ -110,10 +113,10 @@ def build_experts(build: Builder, prefix: str) -> tuple[Experts, bool, tuple[flo
     )
     if to_nvfp4:
         impl = build.plan.pick(moe_ops.OP)
-        weights = impl.prepare(*(Nvfp4Weight(*stack.tensors()) for stack in (w1, w3, w2)))
+        weights = impl.prepare(*(Nvfp4Weight(*stack.tensors()) for stack in (w13, w2)))
         built: Experts = Nvfp4Experts(impl, weights, scales, shared, _size(weights))
     else:
-        built = _plain(build, kind, both.tensors(), w2.tensors())
+        built = _plain(build, kind, w13.tensors(), w2.tensors())
     build.resident_bytes += built.size_bytes
     each = built.size_bytes // len(where)
     build.active_bytes += each * config.top_k * len(held) // config.num_experts + each * shared

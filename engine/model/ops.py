@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.protocol import PlanRow
 from kernels import attention, compressor, indexer, linear, quantise, residual, sample, tap
 from kernels.compiled import KernelLibrary
-from kernels.dispatch import Op, Refusal, select
+from kernels.dispatch import EXPANDED, Op, Refusal, select
 
 Run = Callable[..., Any]
 
@@ -26,16 +26,22 @@ class Picked:
 class Plan:
     """Picks implementations and remembers what was picked, and why.
 
-    library: the compiled kernels of the device; None where there are none.
+    library: the compiled kernels of the device; None where there are none. compact: weights stay
+    packed where an implementation would expand them.
     """
 
-    def __init__(self, device: torch.device, library: KernelLibrary | None) -> None:
+    def __init__(
+        self, device: torch.device, library: KernelLibrary | None, compact: bool = False
+    ) -> None:
         self.device = device
+        self._compact = compact
         self.library = library
         self.rows: dict[str, PlanRow] = {}
 
     def pick(self, op: Op) -> Picked:
         """Raises EngineError where nothing runs here."""
+        if self._compact:
+            op = Op(op.name, tuple(impl for impl in op.impls if impl.name != EXPANDED))
         chosen = select(op, self.device)
         if isinstance(chosen, Refusal):
             raise EngineError(chosen.reason)

@@ -4,14 +4,14 @@ OP is the plain projection, GROUPED_OP the block-diagonal one of o_a; DENSE_OP i
 are never quantised.
 """
 
-from kernels.dispatch import Impl, OnlyOn, Op, anywhere, on_known_gpu
+from kernels.dispatch import EXPANDED, Impl, OnlyOn, Op, anywhere, on_known_gpu
 from kernels.linear import cuda, dense, reference
 
 OP = Op(
     "nvfp4_linear",
     (
         Impl("cute-gemv", cuda.nvfp4_linear, on_known_gpu, reference.prepare, compiled=True),
-        Impl("dense-fp32", dense.nvfp4_linear, OnlyOn("cpu"), dense.prepare),
+        Impl(EXPANDED, dense.nvfp4_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_linear, anywhere, reference.prepare),
     ),
 )
@@ -22,7 +22,7 @@ GROUPED_OP = Op(
         Impl(
             "cute-gemv", cuda.nvfp4_grouped_linear, on_known_gpu, reference.prepare, compiled=True
         ),
-        Impl("dense-fp32", dense.nvfp4_grouped_linear, OnlyOn("cpu"), dense.prepare),
+        Impl(EXPANDED, dense.nvfp4_grouped_linear, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.nvfp4_grouped_linear, anywhere, reference.prepare),
     ),
 )

@@ -21,7 +21,8 @@ def experts_cases(b: Bench) -> Cases:
                 top_k: int = top_k, stored: bool = stored, shared: bool = shared,
             ) -> tuple[float, float]:  # fmt: skip
                 sizes = [(inner, hidden), (inner, hidden), (hidden, inner)]
-                weights = moe.prepare_packed(*(b.weight(experts, *size) for size in sizes))
+                w1, w3, w2 = (b.weight(experts, *size) for size in sizes)
+                weights = moe.prepare_packed(moe.stack(w1, w3), w2)
                 ids, mix = b.distinct_ids(1, experts - shared, top_k), b.randn(1, top_k).abs()
                 x = b.randn(1, hidden, scale=3.0)
                 rows = quantise_nvfp4_rows(x)

@@ -47,24 +47,27 @@ class ExpertWeights:
         )
 
 
-def prepare_packed(w1: Nvfp4Weight, w3: Nvfp4Weight, w2: Nvfp4Weight) -> ExpertWeights:
-    """NVFP4 stacks [E, ...] of the three projections, kept as bytes."""
+def prepare_packed(w13: Nvfp4Weight, w2: Nvfp4Weight) -> ExpertWeights:
+    """NVFP4 stacks [E, 2I, .] (w1 rows first, scale_2 [E, 2]) and [E, H, .], as they are."""
     return ExpertWeights(
-        torch.cat((w1.packed, w3.packed), 1),
-        w2.packed,
-        torch.stack((w1.scale_2, w3.scale_2), 1),
-        w2.scale_2,
-        nvfp4_values,
-        torch.cat((w1.scale, w3.scale), 1),
-        w2.scale,
+        w13.packed, w2.packed, w13.scale_2, w2.scale_2, nvfp4_values, w13.scale, w2.scale
     )
 
 
-def prepare_dense(w1: Nvfp4Weight, w3: Nvfp4Weight, w2: Nvfp4Weight) -> ExpertWeights:
+def stack(w1: Nvfp4Weight, w3: Nvfp4Weight) -> Nvfp4Weight:
+    """Stacks [E, I, .] of the two projections as the one that `prepare_packed` takes."""
+    return Nvfp4Weight(
+        torch.cat((w1.packed, w3.packed), 1),
+        torch.cat((w1.scale, w3.scale), 1),
+        torch.stack((w1.scale_2, w3.scale_2), 1),
+    )
+
+
+def prepare_dense(w13: Nvfp4Weight, w2: Nvfp4Weight) -> ExpertWeights:
     """The same, expanded to fp32 once."""
-    packed = prepare_packed(w1, w3, w2)
-    w13, w2_values = packed.expand(slice(None))
-    return ExpertWeights(w13, w2_values, packed.w13_scale_2, packed.w2_scale_2)
+    packed = prepare_packed(w13, w2)
+    w13_values, w2_values = packed.expand(slice(None))
+    return ExpertWeights(w13_values, w2_values, packed.w13_scale_2, packed.w2_scale_2)
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor, limit: float) -> Tensor:

@@ -4,7 +4,7 @@ FUSED_OP takes quantised rows and the NVFP4 gate; EPILOGUE_OP takes logits, from
 them; HASH_OP also takes the choice from a table.
 """
 
-from kernels.dispatch import Impl, OnlyOn, Op, anywhere, on_known_gpu
+from kernels.dispatch import EXPANDED, Impl, OnlyOn, Op, anywhere, on_known_gpu
 from kernels.linear import dense
 from kernels.linear import reference as linear_reference
 from kernels.router import cuda, reference
@@ -13,7 +13,7 @@ FUSED_OP = Op(
     "router_fused",
     (
         Impl("cute-fused", cuda.fused_route, on_known_gpu, linear_reference.prepare, compiled=True),
-        Impl("dense-fp32", reference.fused_route, OnlyOn("cpu"), dense.prepare),
+        Impl(EXPANDED, reference.fused_route, OnlyOn("cpu"), dense.prepare),
         Impl("reference", reference.fused_route, anywhere, linear_reference.prepare),
     ),
 )

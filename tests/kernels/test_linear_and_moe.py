@@ -15,6 +15,7 @@ from kernels.formats import (
     quantise_nvfp4_weight,
 )
 from kernels.linear.reference import fp8_linear
+from kernels.moe.reference import stack as stack_halves
 
 CPU = torch.device("cpu")
 
@@ -89,7 +90,7 @@ def test_experts(impl: Impl, tokens: int) -> None:
     mix = torch.rand(tokens, k, generator=generator)
     assert impl.prepare is not None
     found, middle = impl.run(
-        quantise_nvfp4_rows(x), impl.prepare(w1, w3, w2), ids, mix,
+        quantise_nvfp4_rows(x), impl.prepare(stack_halves(w1, w3), w2), ids, mix,
         limit=10.0, quantise_mid=quantise_nvfp4_rows,
     )  # fmt: skip
     assert (middle is not None) == (tokens == 1)
@@ -114,7 +115,7 @@ def test_experts_with_scales_of_their_own_agree_in_both_forms() -> None:
     impl = select(moe.OP, CPU)
     assert isinstance(impl, Impl) and impl.prepare is not None
     w1, w3 = (quantise_nvfp4_weight(torch.randn(4, 32, 32)) for _ in range(2))
-    weights = impl.prepare(w1, w3, quantise_nvfp4_weight(torch.randn(4, 32, 32)))
+    weights = impl.prepare(stack_halves(w1, w3), quantise_nvfp4_weight(torch.randn(4, 32, 32)))
     x, ids, mix = (
         torch.randn(5, 32),
         torch.randint(0, 2, (5, 2)) + torch.tensor([0, 2]),
