@@ -10,10 +10,12 @@ from dsv4chat.widgets.safe import bar, say
 
 
 def served_lines(view: View, width: int, height: int) -> list[Content]:
-    """The best tokens of the token in view; empty if the server sent none."""
+    """The best tokens of the token in view; says so if the server sent none."""
     token = view.token
-    if token is None or not token.top:
+    if token is None:
         return []
+    if not token.top:
+        return [say(("This server sends no log probabilities.", "$foreground 60%"))]
     cells = max(4, min(40, width - 28))
     lines = []
     for rank, ((_, logprob), piece) in enumerate(zip(token.top, token.pieces, strict=True)):
