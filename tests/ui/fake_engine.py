@@ -1,8 +1,8 @@
 """A small real engine for tests of the app: a process that speaks the protocol and has no model.
 
 The last user message chooses what happens: `!kill`, `!exit 3`, `!hang`, `!slow`, `!prefill`,
-`!saturate`, `!nan`, `!hold`, `!file NAME`; anything else is answered with a fixed text. Words can be
-combined. Run it by hand: DSV4CHAT_ENGINE="python tests/ui/fake_engine.py" python -m dsv4chat
+`!saturate`, `!nan`, `!hold`, `!file NAME`; anything else is answered with a fixed text. Words can
+be combined. Run it by hand: DSV4CHAT_ENGINE="python tests/ui/fake_engine.py" python -m dsv4chat
 --model FOLDER
 """
 
