@@ -158,10 +158,10 @@ class ChatActions:
 
     def action_token(self: "ChatApp", step: int) -> None:
         turn = self.session.conversation.last("assistant")
-        if turn is None or not turn.token_ids:
+        last = self.session.records.last_index(turn) if turn else -1
+        if last < 0:
             self.tell("There is no token to look at yet.")
             return
-        last = len(turn.token_ids) - 1
         at = last if self.cursor is None else self.cursor
         self.set_cursor(max(0, min(last, at + step if self.cursor is not None else last)))
 

@@ -18,7 +18,14 @@ class ContextError(EngineError):
 
 
 class NumericsError(EngineError):
-    """The step produced NaN or Inf; no token was taken from it."""
+    """The step produced NaN or Inf; no token was taken from it.
+
+    record: the step's tap record; None without taps.
+    """
+
+    def __init__(self, message: str, record: bytes | None = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class LoadStopped(EngineError):

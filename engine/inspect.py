@@ -1,7 +1,7 @@
 """`dsv4chat inspect DIR`: what a checkpoint is and needs, and what is wrong with it.
 
 From config.json, the index and the shards' headers, and one expert's scales: no torch is needed,
-and it takes two seconds for the largest model.
+and it takes two to four seconds for the largest model.
 """
 
 import argparse
@@ -19,10 +19,12 @@ from engine.checkpoint.index import scan
 from engine.errors import CheckpointError, ConfigError
 from engine.gpus import query_gpus
 from engine.model.config import ModelConfig
+from engine.model.split import Split
 
 WORKSPACE_BYTES = 2 << 30  # graphs, prefill tiles, the driver
 _GPUS = {"H100 80 GB": 80e9, "RTX PRO 6000 96 GB": 96e9, "H200 141 GB": 141e9,
          "B200 180 GB": 180e9, "B300 288 GB": 288e9}  # fmt: skip
+_BOXES = (1, 2, 4, 8)  # GPUs of one machine
 _BF16, _F32 = 2, 4
 
 
@@ -49,7 +51,7 @@ def inspect(folder: Path) -> dict[str, Any]:
         "needs": needs,
         "kv_bytes_per_1000_tokens": _kv_bytes(config, 1000),
         "max_context": config.max_context,
-        "fits": _fits(config, needs["nvfp4"]["resident_bytes"]),
+        "fits": _fits(config, census),
         "problems": problems,
     }
 
@@ -105,16 +107,35 @@ def _kv_bytes(config: ModelConfig, tokens: int) -> int:
     return total
 
 
-def _fits(config: ModelConfig, resident: int) -> list[dict[str, Any]]:
-    """Per GPU, whether the weights fit in NVFP4, and the longest context beside them."""
+def _per_gpu(config: ModelConfig, census: Census, size: int) -> int:
+    """Bytes in NVFP4 on the fullest of `size` GPUs."""
+    experts = sum(_held(p, "nvfp4") for p in census.placed if p.parameter.kind == "experts")
+    others = [p for p in census.placed if p.parameter.kind != "experts"]
+    totals = []
+    for split in (Split(rank, size) for rank in range(size)):
+        total = experts * len(split.experts(config).held) // config.num_experts
+        for placed in others:
+            rows = split.held_rows(config, placed.parameter)
+            total += _held(placed, "nvfp4") * rows // placed.parameter.shape[0]
+            if placed.parameter.kind == "router gate" and placed.layout is not None:
+                total += math.prod(placed.parameter.shape) * _BF16
+        totals.append(total)
+    return max(totals)
+
+
+def _fits(config: ModelConfig, census: Census) -> list[dict[str, Any]]:
+    """Per kind of GPU: how many hold the weights in NVFP4, 0 where no box of them does, and the
+    longest context beside the weights. `fits`: one is enough."""
     here = _this_gpu()
-    gpus = here or _GPUS
+    needed = {size: _per_gpu(config, census, size) for size in _BOXES}
+    per_token = max(_kv_bytes(config, 1000) / 1000, 1)  # every GPU holds all of it
     rows = []
-    for name, memory in gpus.items():
-        room = memory - resident - WORKSPACE_BYTES
-        per_token = max(_kv_bytes(config, 1000) / 1000, 1)
-        context = int(min(max(room / per_token, 0), config.max_context))
-        rows.append({"gpu": name, "here": bool(here), "fits": room > 0, "context": context})
+    for name, memory in (here or _GPUS).items():
+        rooms = {size: memory - bytes_ - WORKSPACE_BYTES for size, bytes_ in needed.items()}
+        count = next((size for size, room in rooms.items() if room > 0), 0)
+        context = int(min(rooms[count] / per_token, config.max_context)) if count else 0
+        rows.append({"gpu": name, "here": bool(here), "fits": count == 1, "gpus": count,
+                     "context": context})  # fmt: skip
     return rows
 
 
@@ -141,7 +162,10 @@ def show(found: dict[str, Any]) -> None:
     print(f"context     {found['kv_bytes_per_1000_tokens'] / 1e6:,.2f} MB for 1,000 tokens, "
           f"at most {found['max_context']:,} tokens")  # fmt: skip
     for row in found["fits"]:
-        text = f"fits, context up to {row['context']:,}" if row["fits"] else "does not fit"
+        text = f"does not fit {_BOXES[-1]} of them"
+        if row["gpus"]:
+            count = "fits" if row["fits"] else f"fits {row['gpus']} (--gpus {row['gpus']})"
+            text = f"{count}, context up to {row['context']:,}"
         print(f"  {row['gpu']:<20}{'this machine: ' if row['here'] else ''}{text}")
     for problem in found["problems"]:
         print(f"problem     {problem}")

@@ -188,7 +188,7 @@ class Runner:
         record = slot.record.numpy().tobytes() if options.taps else None
         if not finite:
             self.discard(always=True)
-            raise NumericsError(self._describe_fault(record))
+            raise NumericsError(self._describe_fault(record), record)
         self.ids.append(self._fed)
         self._fed = token_id
         (logprob,) = struct.unpack("<d", struct.pack("<q", logprob_bits))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from engine.errors import ContextError, EngineError
+from engine.errors import ContextError, EngineError, NumericsError
 from engine.protocol import (
     Delta,
     Encode,
@@ -112,6 +112,8 @@ class Session:
             reason, message = self._run(answer)
         except EngineError as error:
             message = str(error)
+            if isinstance(error, NumericsError) and error.record is not None:
+                self._emit(Telemetry(command.request, answer.count, error.record))
         self._finish(answer, reason, message)
 
     def encode(self, command: Encode) -> None:

@@ -6,6 +6,7 @@ Tokens with their alternatives and tap records, by turn, within a memory bound.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from dsv4chat.core.conversation import Turn
 from engine.protocol import Token
 from engine.telemetry import TapLayout, TapRecord
 
@@ -70,6 +71,12 @@ class RecordStore:
         records.payloads[index] = payload
         self._shrink(turn_id)
         return bad
+
+    def last_index(self, turn: Turn) -> int:
+        """The last token to look at: the one that ended the answer by not being finite left a
+        record and no text."""
+        records, count = self._turns.get(turn.id), len(turn.token_ids)
+        return count if records and count in records.payloads else count - 1
 
     def put(self, turn_id: str, records: TurnRecords) -> None:
         """Take records that were read from disk."""

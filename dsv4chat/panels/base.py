@@ -58,8 +58,10 @@ def token_parts(view: View) -> list[tuple[str, str]]:
         return []
     number = f"  {'' if view.live else '▸ '}token {view.index} "
     token_id = f" id {view.token.id}" if view.token and view.token.id >= 0 else ""
+    pieces = view.turn.pieces
+    named = quoted(pieces[view.index], 14) if view.index < len(pieces) else "none was taken"
     return [
         (number, "$foreground 60%"),
-        (quoted(view.turn.pieces[view.index], 14), "$accent"),
+        (named, "$accent"),
         (token_id, "$foreground 60%"),
     ]

@@ -51,10 +51,11 @@ class View:
 def current_view(session: ChatSession, cursor: int | None, layer: int) -> View:
     """The token under the cursor, else the newest one that has a record."""
     turn = session.conversation.last("assistant")
-    if turn is None or not turn.token_ids:
+    last = session.records.last_index(turn) if turn else -1
+    if turn is None or last < 0:
         return View(session, layer=layer, why_empty=_nothing_yet(session))
     records = session.records.get(turn.id)
-    index = len(turn.token_ids) - 1 if cursor is None else min(cursor, len(turn.token_ids) - 1)
+    index = last if cursor is None else min(cursor, last)
     if cursor is None and records and records.payloads and index not in records.payloads:
         index = max(n for n in records.payloads if n <= index) if records.payloads else index
     layers = records.layout.layers if records and records.layout else 1

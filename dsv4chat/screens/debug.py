@@ -106,6 +106,8 @@ def token_strip(view: View, width: int) -> Content:
         return say((view.why_empty, "$foreground 60%"))
 
     def piece(index: int) -> str:
+        if index >= len(turn.pieces):
+            return ""
         return clean(turn.pieces[index]).replace("\n", "⏎").replace("\t", "⇥")
 
     here = piece(view.index) or "∅"

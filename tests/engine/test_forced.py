@@ -1,10 +1,24 @@
 """Forced and kept tokens in the engine process: a branch equals the answer that forced them all."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 
-from engine.protocol import ChatMessage, Event, Finished, Generate, Load, Ready, Sampling, Tokens
+from engine.loading import load_session
+from engine.protocol import (
+    ChatMessage,
+    Event,
+    Finished,
+    Generate,
+    Load,
+    Ready,
+    Sampling,
+    Telemetry,
+    Tokens,
+)
+from engine.telemetry import TapRecord
 from tests.engine.process import EngineUnderTest, engine
 from tests.engine.tiny import write_model
 
@@ -66,3 +80,20 @@ def test_step_times_are_percentiles_of_what_was_made(running) -> None:
     assert len(done.step_ms) == 3 and 0 < done.step_ms[0] <= done.step_ms[1] <= done.step_ms[2]
     assert done.graph_tokens == 0  # no graphs on a CPU
     assert len(tokens(events)) == done.tokens
+
+
+def test_a_step_that_is_not_finite_leaves_its_record(tmp_path: Path) -> None:
+    events: list[Event] = []
+    command = Load(str(write_model(tmp_path / "model")), device="cpu", context=256)
+    loaded = load_session(command, events.append, lambda: False, lambda: 0)
+    with torch.inference_mode():
+        loaded.session.runner.model.embed[40] = float("nan")
+    messages = [ChatMessage("user", "hello")]
+    loaded.session.generate(Generate(1, messages, sampling=SAMPLING, forced_ids=[30, 40]))
+    done = events[-1]
+    assert isinstance(done, Finished) and done.reason == "fault"
+    assert "the first bad layer is 0" in done.message and done.tokens == 2
+    last = [event for event in events if isinstance(event, Telemetry)][-1]
+    assert last.index == 2
+    record = TapRecord(loaded.session.runner.layout, last.payload)
+    assert record.scalar("first_bad_layer") == 0

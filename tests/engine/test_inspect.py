@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.checkpoint.census import take_census
 from engine.checkpoint.convert import mxfp4_as_nvfp4
 from engine.checkpoint.files import TORCH_DTYPES, CheckpointFiles
+from engine.checkpoint.geometry import RandomTensors, flash
 from engine.checkpoint.layouts import draft_stage, layout_config, to_layout
 from engine.checkpoint.synthetic import (
     MemoryTensors,
@@ -21,9 +22,11 @@ from engine.checkpoint.synthetic import (
     write_checkpoint,
 )
 from engine.errors import ConfigError
-from engine.inspect import inspect
+from engine.inspect import _fits, _per_gpu, inspect
 from engine.model.build import build_model
 from engine.model.config import ModelConfig
+from engine.model.split import Split
+from engine.model.team import Team
 from kernels.compiled import CollectingLibrary
 from kernels.formats import quantise_mxfp4
 
@@ -76,6 +79,33 @@ def test_the_lossless_cast_is_told_from_other_nvfp4(is_cast: bool, tmp_path: Pat
         stored[f"{first}.weight_scale_2"] = made.scale_2
     write_checkpoint(tmp_path, layout_config("nvidia", raw), stored)
     assert ("lossless cast" in inspect(tmp_path)["formats"]["experts"]) is is_cast
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_bytes_of_a_gpu_are_those_of_a_rank(size: int, tmp_path: Path) -> None:
+    config, source = ModelConfig.load(DEMO), _Shapes(DEMO)
+    ranks = [
+        build_model(
+            config, source, precision="nvfp4", device=torch.device("meta"),
+            library=CollectingLibrary(tmp_path, "sm_90a"), team=Team(Split(rank, size)),
+        ).resident_bytes
+        for rank in range(size)
+    ]  # fmt: skip
+    census = take_census(config, source.infos(), "demo")
+    assert _per_gpu(config, census, size) == pytest.approx(max(ranks), rel=1e-3)
+
+
+def test_a_model_too_large_for_one_gpu_says_how_many_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = flash(layers=4)
+    census = take_census(config, RandomTensors(config).infos(), "flash")
+    monkeypatch.setattr("engine.inspect._this_gpu", lambda: {"small": 12e9})
+    (row,) = _fits(config, census)
+    assert row["gpus"] in (2, 4) and not row["fits"] and row["context"] > 0
+    monkeypatch.setattr("engine.inspect._this_gpu", lambda: {"tiny": 3e9})
+    (row,) = _fits(config, census)
+    assert row["gpus"] == 0 and row["context"] == 0
 
 
 def test_what_is_left_out_is_named() -> None:

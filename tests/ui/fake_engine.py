@@ -1,7 +1,7 @@
 """A small real engine for tests of the app: a process that speaks the protocol and has no model.
 
 The last user message chooses what happens: `!kill`, `!exit 3`, `!hang`, `!slow`, `!prefill`,
-`!saturate`, `!nan`, `!file NAME`; anything else is answered with a fixed text. Words can be
+`!saturate`, `!nan`, `!hold`, `!file NAME`; anything else is answered with a fixed text. Words can be
 combined. Run it by hand: DSV4CHAT_ENGINE="python tests/ui/fake_engine.py" python -m dsv4chat
 --model FOLDER
 """
@@ -193,6 +193,8 @@ class FakeEngine:
         for index, (channel, text) in enumerate(script[:limit]):
             if index < command.kept:
                 continue
+            if "!hold" in ask and index == 2 and command.options.router != "fused":
+                self.cancelled.wait()
             if self.cancelled.is_set():
                 return self.finish(command, "cancelled", prompt, index, 0, started, first_at)
             self.misbehave(ask, index)
@@ -280,6 +282,14 @@ class FakeEngine:
             ],
             "stream_norms": [1.0 + 0.1 * n for n in range(layers * 4)],
         }  # fmt: skip
+        if bad:  # as an engine's: everything after the layer is NaN
+            for field in self.layout.fields():
+                if field.kind == "f":
+                    kept = 2 * (len(values[field.name]) // layers)
+                    values[field.name] = [
+                        value if n < kept else math.nan
+                        for n, value in enumerate(values[field.name])
+                    ]
         return b"".join(
             array.array(field.kind, values[field.name]).tobytes() for field in self.layout.fields()
         )

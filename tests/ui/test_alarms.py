@@ -1,5 +1,7 @@
 """What raises an alarm by itself: an answer in a loop, a token that is not finite."""
 
+from array import array
+
 import pytest
 
 from dsv4chat.core.loops import Loop, find_loop
@@ -46,6 +48,25 @@ async def test_the_panels_stay_at_the_first_token_that_is_not_finite(make_app):
         await pilot.press("f11")
         await sees(pilot, "token 3")
         await hides(pilot, "▸ token 0")
+
+
+async def test_a_step_without_a_token_can_be_looked_at(make_app):
+    app = make_app()
+    async with app.run_test(size=(200, 60)) as pilot:
+        await answer(pilot, "!say alpha beta")
+        turn = app.session.conversation.last("assistant")
+        records, count = app.session.records, len(turn.token_ids)
+        held = records.get(turn.id)
+        words = array("I", held.payloads[count - 1])
+        for field in held.layout.fields():
+            value = 0x7FC00000 if field.kind == "f" else words[field.offset]
+            bad = 2 if field.name == "first_bad_layer" else value
+            words[field.offset : field.offset + field.size] = array("I", [bad] * field.size)
+        assert records.add_payload(turn.id, count, words.tobytes()) == 2
+        await pilot.press("f9")
+        await sees(pilot, f"token {count}", "not finite from layer 2")
+        await pilot.press("f2")
+        await sees(pilot, "not finite from layer 2")
 
 
 def test_drawn_shares_are_those_of_the_sampler():

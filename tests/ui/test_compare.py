@@ -124,7 +124,7 @@ async def test_a_comparison_comes_back_with_a_dump(make_app, tmp_path, monkeypat
 async def test_the_screen_fits_and_esc_stops_the_rerun_first(make_app, size):
     app = make_app()
     async with app.run_test(size=size, notifications=True) as pilot:
-        await answer(pilot, "!split 2 !pace 0.02")
+        await answer(pilot, "!hold")
         await pilot.press("f12")
         await until(pilot, lambda: isinstance(app.screen, CompareScreen))
         await sees(pilot, "A router fused", "B router two-kernel")
