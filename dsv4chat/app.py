@@ -230,7 +230,9 @@ class ChatApp(
         if selected:
             self.copy(selected, "selection")
             self.screen.clear_selection()
-        elif not self.session.stop():
+        elif self.session.busy:
+            self.action_stop()
+        else:
             self.tell("ctrl+q quits.")
 
     async def action_quit(self) -> None:
